@@ -1,0 +1,270 @@
+"""The FlashAttention forward loop: one iteration handles one tile of keys for one tile of queries.
+
+Each sub-tile of queries runs QK -> row max -> exp2 -> PV, with the row sum beside and the accumulator rescaled
+by the change of the row maximum. Where the accumulator lives decides the form: with ``registers``
+(Hopper) S, P and O stay in the warpgroup that issues the MMAs; with ``tmem`` (Blackwell) S is read from tensor
+memory, P overwrites S there, and O is rescaled there by whoever the solver picks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+
+from twill.errors import ParameterError
+from twill.model.builder import GraphBuilder
+from twill.model.costs import Work
+from twill.model.graph import LoopGraph, Reservation
+from twill.model.graphs.parameters import DTYPE_BYTES, Rescale, Tile, check_head_dim, parse_chunks
+from twill.model.machine import Machine
+
+__all__ = ["AttnFwd", "attn_fwd"]
+
+LETTERS = "abcdefgh"
+STATISTIC_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class AttnFwd:
+    """Parameters of the forward loop; ``None`` means the machine's usual choice for the head dim.
+
+    Attributes
+    ----------
+    head_dim, head_dim_v : columns of Q and K, of V and O.
+    tile : query rows by keys handled by one block in one iteration.
+    subtiles : parts of the query tile that are scheduled on their own (one consumer warpgroup each on Hopper).
+    chunks : how P is cut along the keys, a count or widths; PV may start on the first chunk.
+    rescale : ``always`` multiplies O in every iteration; ``conditional`` only where the maximum grew enough, with
+        probability ``rescale_rate``; ``old_max`` takes exponents against the previous maximum, so that exp2 need not
+        wait for the row maximum, with the same conditional rescale as its fallback.
+    poly_share : part of the exponentials computed by a polynomial on the FMA pipe.
+    ctas : blocks that share one MMA (2 halves each block's K and V tile).
+    """
+
+    head_dim: int = 128
+    head_dim_v: int | None = None
+    tile: Tile | None = None
+    subtiles: int | None = None
+    chunks: str | None = None
+    dtype: str = "bf16"
+    rescale: Rescale = "always"
+    rescale_rate: float = 0.1
+    poly_share: float | None = None
+    ctas: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    d: int
+    dv: int
+    rows: int
+    n: int
+    subtiles: int
+    chunks: tuple[int, ...]
+    element: int
+    poly: float
+    warps: int
+
+
+def _default_tile(machine: Machine, d: int, dv: int) -> tuple[Tile, int]:
+    if machine.accumulator == "tmem":
+        subtiles = 1 if dv > 128 else 2
+        return Tile(128 * subtiles, 128), subtiles
+    if d <= 64:
+        return Tile(192, 128), 3
+    if d <= 128:
+        return Tile(128, 128), 2
+    return (Tile(128, 128), 2) if dv <= 128 else (Tile(128, 80), 2)
+
+
+def _shape(p: AttnFwd, machine: Machine) -> tuple[AttnFwd, _Shape]:
+    check_head_dim("head dim", p.head_dim)
+    dv = p.head_dim_v or p.head_dim
+    check_head_dim("head dim of V", dv)
+    if p.dtype not in DTYPE_BYTES:
+        raise ParameterError(f"dtype {p.dtype!r} is unknown", f"use one of {', '.join(DTYPE_BYTES)}")
+    if p.rescale not in ("always", "conditional", "old_max"):
+        raise ParameterError(f"rescale {p.rescale!r} is unknown", "use always, conditional or old_max")
+    if not 0 <= p.rescale_rate <= 1:
+        raise ParameterError(f"rescale_rate {p.rescale_rate} is not a probability", "use a number from 0 to 1")
+    if not 1 <= p.ctas <= machine.max_ctas:
+        raise ParameterError(f"{p.ctas} CTAs cannot share an MMA on {machine.name}", f"use 1 to {machine.max_ctas}")
+    usual, usual_subtiles = _default_tile(machine, p.head_dim, dv)
+    tile = p.tile or usual
+    height = int(machine.cost("mma_tile_m"))
+    subtiles = p.subtiles or (usual_subtiles if p.tile is None else max(1, tile.m // height))
+    if not 1 <= subtiles <= len(LETTERS) or tile.m % subtiles or (tile.m // subtiles) % height:
+        raise ParameterError(
+            f"{subtiles} sub-tiles of a tile of {tile.m} rows are not multiples of {height} rows",
+            f"use --tile {height * subtiles}x{tile.n} or other --subtiles",
+        )
+    chunks = p.chunks or ("96+32" if machine.accumulator == "tmem" and tile.n == 128 else "1")
+    poly = p.poly_share
+    if poly is None:
+        poly = 0.125 if machine.accumulator == "tmem" and machine.cost("mufu_lanes") < 32 else 0.0
+    if not 0 <= poly < 1:
+        raise ParameterError(f"poly_share {poly} is not in [0, 1)", "use 0.125, say")
+    rows = tile.m // subtiles
+    warps = 4 * max(1, rows // 128) if machine.accumulator == "tmem" else 4
+    shape = _Shape(p.head_dim, dv, rows, tile.n, subtiles, parse_chunks(chunks, tile.n), DTYPE_BYTES[p.dtype], poly, warps)
+    return replace(p, head_dim_v=dv, tile=tile, subtiles=subtiles, chunks=chunks, poly_share=poly), shape
+
+
+def attn_fwd(machine: Machine, parameters: AttnFwd | None = None) -> LoopGraph:
+    """Build the forward loop for a machine.
+
+    Raises
+    ------
+    ParameterError : a head dim, tile, dtype or policy that the machine's matrix instructions cannot take.
+    """
+    p, s = _shape(parameters or AttnFwd(), machine)
+    recorded = {k: v for k, v in asdict(p).items() if k != "tile"} | {"tile": str(p.tile)}
+    b = GraphBuilder("attn_fwd", machine, recorded)
+    k_bytes = s.n * s.d * s.element // p.ctas
+    v_bytes = s.n * s.dv * s.element // p.ctas
+    b.load("LK", "K", k_bytes, ctas=p.ctas)
+    b.load("LV", "V", v_bytes, ctas=p.ctas)
+    q_bytes, o_bytes = (s.subtiles * s.rows * width * s.element for width in (s.d, s.dv))
+    b.buffer("Q", "smem", q_bytes, persistent=True)
+    if machine.accumulator == "tmem" and q_bytes + o_bytes + k_bytes + v_bytes <= 200 * 1024:
+        b.buffer("O_staging", "smem", o_bytes, persistent=True)
+    else:
+        b.note("O is staged in the SMEM of Q once the loop is over")
+    b.reserve("smem", 1024 + 2 * STATISTIC_BYTES * s.subtiles * s.rows)
+    names = []
+    for i in range(s.subtiles):
+        if machine.accumulator == "tmem":
+            names.append(_tmem_subtile(b, machine, p, s, i))
+        else:
+            names.append(_register_subtile(b, machine, p, s, i))
+    for first, second in zip(names, names[1:], strict=False):
+        b.symmetric(first, second)
+    return b.finish()
+
+
+def _exp_work(s: _Shape, machine: Machine, width: int) -> tuple[Work, ...]:
+    """Scale and exp2 of ``rows x width`` scores; the polynomial share goes to the FMA pipe."""
+    elements = s.rows * width
+    poly = elements * s.poly
+    return (
+        Work("fma", elements + poly * machine.cost("poly_instructions")),
+        Work("mufu", elements - poly),
+    )
+
+
+def _expected(p: AttnFwd, full_cycles: float, vote_cycles: float) -> float:
+    """Expected cycles of the rescale step under the policy."""
+    return full_cycles if p.rescale == "always" else vote_cycles + p.rescale_rate * full_cycles
+
+
+def _link_statistics(b: GraphBuilder, p: AttnFwd, s: _Shape, x: str, exps: list[str], first_pv: str, last_pv: str, o_kind: str) -> None:
+    """Edges of row maximum, rescale factor and accumulator that both forms share."""
+    rows_bytes = s.rows * STATISTIC_BYTES
+    b.edge(f"MAX_{x}", f"MAX_{x}", "registers", value=f"m_{x}", distance=1, size_bytes=rows_bytes)
+    b.edge(f"SUM_{x}", f"SUM_{x}", "registers", value=f"l_{x}", distance=1, size_bytes=rows_bytes)
+    b.edge(f"MAX_{x}", f"RESC_{x}", "registers", value=f"factor_{x}", size_bytes=rows_bytes)
+    b.edge(f"MAX_{x}", f"SUM_{x}", "registers", value=f"factor_{x}", size_bytes=rows_bytes)
+    if p.rescale == "old_max":
+        for exp in exps:
+            b.edge(f"MAX_{x}", exp, "registers", value=f"m_{x}", distance=1, size_bytes=rows_bytes)
+    kind = "tmem" if o_kind == "tmem" else "registers"
+    size = 0 if o_kind == "tmem" else s.rows * s.dv * 4
+    b.edge(last_pv, f"RESC_{x}", kind, value=f"O_{x}", distance=1, size_bytes=size)  # type: ignore[arg-type]
+    b.edge(f"RESC_{x}", first_pv, kind, value=f"O_{x}", size_bytes=size)  # type: ignore[arg-type]
+
+
+def _register_subtile(b: GraphBuilder, machine: Machine, p: AttnFwd, s: _Shape, i: int) -> tuple[str, ...]:
+    """S, P and O in registers; one warpgroup of 128 threads a sub-tile."""
+    x, threads = LETTERS[i], 128
+    tile = s.rows * s.n
+    if len(s.chunks) > 1:
+        raise ParameterError("P in registers is converted as a whole", "use chunks=1 on this machine")
+    qk, mx, ex, sm, cv, rs, pv = (f"{op}_{x}" for op in ("QK", "MAX", "EXP", "SUM", "CVT", "RESC", "PV"))
+    b.mma(qk, "mma_qk", s.rows, s.n, s.d, smem_operands="ab", subtile=i)
+    b.compute(mx, "row_max", work=(Work("alu", tile), Work("shfl", threads * 2 * 2)), subtile=i)
+    b.compute(ex, "exp2", work=_exp_work(s, machine, s.n), unit="mufu", subtile=i)
+    b.compute(sm, "row_sum", work=(Work("fma", tile),), unit="fma", subtile=i)
+    b.compute(cv, "convert", work=(Work("alu", tile / 2),), subtile=i)
+    full = s.rows * s.dv
+    vote = threads * 2
+    share = 1.0 if p.rescale == "always" else p.rescale_rate
+    work = (Work("fma", full * share),) if p.rescale == "always" else (Work("fma", full * share), Work("alu", vote * 2))
+    b.compute(rs, "rescale", work=work, unit="fma", subtile=i)
+    b.mma(pv, "mma_pv", s.rows, s.dv, s.n, smem_operands="b", subtile=i)
+
+    b.read("LK", qk, "K", hold_cycles=b.latency_cycles(qk))
+    b.value(f"S_{x}", qk, tile // threads)
+    b.use(f"S_{x}", mx, size_bytes=tile * 4)
+    b.use(f"S_{x}", ex, hold_cycles=0, size_bytes=tile * 4)
+    if p.rescale != "old_max":
+        b.edge(mx, ex, "registers", value=f"m_{x}", size_bytes=s.rows * STATISTIC_BYTES)
+    b.value(f"E_{x}", ex, tile // threads)
+    b.use(f"E_{x}", sm, size_bytes=tile * 4)
+    b.use(f"E_{x}", cv, size_bytes=tile * 4)
+    b.value(f"P_{x}", cv, tile // threads // 2)
+    b.use(f"P_{x}", pv, hold_cycles=b.latency_cycles(pv), size_bytes=tile * 2)
+    b.read("LV", pv, "V", hold_cycles=b.latency_cycles(pv))
+    b.value(f"O_{x}", pv, s.rows * s.dv // threads, persistent=True)
+    _link_statistics(b, p, s, x, [ex], pv, pv, "registers")
+    return (qk, mx, ex, sm, cv, rs, pv)
+
+
+def _tmem_subtile(b: GraphBuilder, machine: Machine, p: AttnFwd, s: _Shape, i: int) -> tuple[str, ...]:
+    """S, P and O in tensor memory; P overwrites S column by column."""
+    x = LETTERS[i]
+    threads = 32 * s.warps
+    tile = s.rows * s.n
+    lanes = s.rows // 128 if s.rows >= 128 else 1
+    qk, mx, sm, rs = (f"{op}_{x}" for op in ("QK", "MAX", "SUM", "RESC"))
+    exps = [f"EXP_{x}" + (str(c) if len(s.chunks) > 1 else "") for c in range(len(s.chunks))]
+    pvs = [f"PV_{x}" + (str(c) if len(s.chunks) > 1 else "") for c in range(len(s.chunks))]
+    port = tile * 4 / machine.cost("tmem_load_bytes")
+    maxima = 0.0 if machine.cost("tmem_row_max") else tile / machine.cost("max_inputs")
+    alu_rate = machine.cost("alu_lanes")
+    last = 0.25 * maxima / alu_rate
+
+    b.mma(qk, "mma_qk", s.rows, s.n, s.d, smem_operands="ab", ctas=p.ctas, subtile=i)
+    b.compute(mx, "row_max", work=(Work("alu", maxima),), unit="tmem", warps=s.warps, subtile=i,
+              floor_cycles=machine.cost("tmem_load_fixed") + port, extra_cycles=last,
+              extra=(Reservation(unit="tmem", cycles=round(port), amount=100),))  # fmt: skip
+    for c, width in enumerate(s.chunks):
+        elements = s.rows * width
+        store_port = elements * 2 / machine.cost("tmem_store_bytes")
+        tail = min(32, width) * s.rows / 2 / alu_rate + machine.cost("tmem_store_fixed") + store_port
+        b.compute(exps[c], "exp2", work=(*_exp_work(s, machine, width), Work("alu", elements / 2)), unit="mufu", warps=s.warps,
+                  extra_cycles=tail, subtile=i, chunk=c)  # fmt: skip
+        b.mma(pvs[c], "mma_pv", s.rows, s.dv, width, smem_operands="b", ctas=p.ctas, subtile=i, chunk=c)
+    b.compute(sm, "row_sum", work=(Work("fma", tile),), unit="fma", warps=s.warps, subtile=i)
+    o_bytes = s.rows * s.dv * 4
+    o_port = o_bytes / machine.cost("tmem_load_bytes") + o_bytes / machine.cost("tmem_store_bytes")
+    fixed = machine.cost("tmem_load_fixed") + machine.cost("tmem_store_fixed")
+    full = fixed + o_port + s.rows * s.dv / machine.cost("fma_lanes") / 4
+    vote = machine.cost("handover_named_barrier")
+    cycles = round(_expected(p, full, vote))
+    port_percent = max(1, min(100, round(100 * _expected(p, o_port, 0.0) / cycles)))
+    b.compute(rs, "rescale", work=(Work("fma", _expected(p, s.rows * s.dv, 0.0)),), unit="tmem", warps=s.warps, floor_cycles=cycles,
+              extra=(Reservation(unit="tmem", cycles=cycles, amount=port_percent),), subtile=i)  # fmt: skip
+
+    score = f"SP_{x}"
+    cluster = int(machine.cost("handover_cluster") - machine.cost("handover_mbarrier")) if p.ctas > 1 else 0
+    b.buffer(score, "tmem", s.n * lanes, writers=(qk,))
+    b.buffer(f"O_{x}", "tmem", s.dv * lanes, persistent=True)
+    b.read("LK", qk, "K", hold_cycles=b.latency_cycles(qk) + cluster)
+    b.read(qk, mx, score, hold_cycles=b.issue_cycles(mx), kind="tmem")
+    for c, width in enumerate(s.chunks):
+        exp, pv, last_chunk = exps[c], pvs[c], c == len(s.chunks) - 1
+        registers, fp32_bytes = s.rows * width // threads, s.rows * width * 4
+        b.value(f"S_{exp}", mx, registers)
+        b.use(f"S_{exp}", exp, hold_cycles=0, size_bytes=fp32_bytes)
+        b.value(f"E_{exp}", exp, registers)
+        b.use(f"E_{exp}", sm, size_bytes=fp32_bytes)
+        b.edge(exp, pv, "tmem", value=f"P_{x}", latency_cycles=b.latency_cycles(exp) + cluster)
+        b.release(score, pv, hold_cycles=b.occupancy_cycles(pv))
+        b.edge("LV", pv, "smem", value="V")
+        if last_chunk:
+            b.release("V", pv, hold_cycles=b.latency_cycles(pv) + cluster)
+        else:
+            b.order(exp, exps[c + 1], latency_cycles=b.latency_cycles(exp))
+            b.order(pv, pvs[c + 1], latency_cycles=b.issue_cycles(pv))
+    b.value(f"T_{x}", rs, 32)
+    _link_statistics(b, p, s, x, exps, pvs[0], pvs[-1], "tmem")
+    return (qk, mx, *exps, sm, rs, *pvs)
