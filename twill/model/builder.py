@@ -13,9 +13,10 @@ Every cost comes from the machine description; the builder adds the contention o
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Literal
 
-from twill.model.costs import ComputeCost, Work, compute_cost, mma_cost, register_handover, tma_load_cycles
+from twill.model.costs import ComputeCost, Work, compute_cost, mma_cost, register_handover, tma_load_cycles, tma_store_cycles
 from twill.model.graph import Buffer, Edge, LoopGraph, Op, Reader, RegisterValue, Reservation
 from twill.model.machine import Machine
 from twill.model.validate import validate_graph
@@ -40,6 +41,7 @@ class GraphBuilder:
         self._reserved: dict[str, int] = {}
         self._notes: list[str] = []
         self._fma_cycles = 0.0
+        self._bulk_bytes = 0.0
 
     # operations
 
@@ -48,13 +50,15 @@ class GraphBuilder:
         self._ops[op.name] = op
         return op
 
-    def load(self, name: str, buffer: str, size_bytes: int, *, ctas: int = 1) -> Op:
+    def load(self, name: str, buffer: str, size_bytes: int, *, row_bytes: int = 0, ctas: int = 1) -> Op:
         """A TMA load of ``size_bytes`` into a stage of the SMEM ring ``buffer``.
 
-        The fill is not charged to the SMEM port: beside wgmma neither slows the other (see the machine files).
+        ``row_bytes`` more arrive with it in reserved SMEM (row statistics). A second load into the same buffer fills
+        it again in the same iteration: order it after the readers of the first. The fill is not charged to the SMEM
+        port: beside wgmma neither slows the other (see the machine files).
         """
         issue = int(self.machine.cost("tma_issue"))
-        latency = tma_load_cycles(self.machine, size_bytes)
+        latency = tma_load_cycles(self.machine, size_bytes + row_bytes)
         if ctas > 1:
             latency += int(self.machine.cost("handover_cluster") - self.machine.cost("handover_mbarrier"))
         op = Op(
@@ -62,8 +66,29 @@ class GraphBuilder:
             asynchronous=True, variable_latency=True, warps=1,
             reservations=(Reservation(unit="tma", cycles=issue, amount=100),),
         )  # fmt: skip
-        self._buffers[buffer] = Buffer(name=buffer, memory="smem", size=size_bytes, writers=(name,), prefetch=True)
+        old = self._buffers.get(buffer)
+        if old is None:
+            self._buffers[buffer] = Buffer(name=buffer, memory="smem", size=size_bytes, writers=(name,), prefetch=True)
+        else:
+            again = {"size": max(old.size, size_bytes), "writers": (*old.writers, name), "prefetch": False}
+            self._buffers[buffer] = old.model_copy(update=again)
         return self.add(op)
+
+    def bulk(self, name: str, kind: str, size_bytes: int, *, latency_cycles: int | None = None, port_bytes: float | None = None) -> Op:
+        """An asynchronous bulk copy or reduction out of SMEM, of known latency, issued by one warp.
+
+        ``port_bytes`` (default: all of it, once) pass through the SMEM port in the background, spread over the MMAs
+        of the loop: `finish` slows down those that leave no room for them.
+        """
+        issue = int(self.machine.cost("tma_issue"))
+        self._bulk_bytes += size_bytes if port_bytes is None else port_bytes
+        return self.add(
+            Op(
+                name=name, kind=kind, unit="tma", issue_cycles=issue, asynchronous=True, warps=1,
+                latency_cycles=tma_store_cycles(self.machine, size_bytes) if latency_cycles is None else latency_cycles,
+                reservations=(Reservation(unit="tma", cycles=issue, amount=100),),
+            )
+        )  # fmt: skip
 
     def mma(self, name: str, kind: str, m: int, n: int, k: int, *, smem_operands: str, ctas: int = 1,
             subtile: int | None = None, chunk: int | None = None) -> Op:  # fmt: skip
@@ -82,14 +107,21 @@ class GraphBuilder:
 
     def compute(self, name: str, kind: str, *, work: tuple[Work, ...], unit: str = "alu", warps: int = 4,
                 floor_cycles: float = 0.0, extra_cycles: float = 0.0, extra: tuple[Reservation, ...] = (),
-                subtile: int | None = None, chunk: int | None = None) -> Op:  # fmt: skip
-        """A synchronous operation of one warpgroup: pipe work, then ``extra_cycles`` of latency that hides nothing."""
+                ports: Mapping[str, float] | None = None, subtile: int | None = None, chunk: int | None = None) -> Op:  # fmt: skip
+        """A synchronous operation of one warpgroup: pipe work, then ``extra_cycles`` of latency that hides nothing.
+
+        ``ports`` gives what it takes of memory ports in all, spread evenly over its duration: bytes of ``smem``,
+        percent cycles of ``tmem``.
+        """
         cost: ComputeCost = compute_cost(self.machine, work, floor_cycles=floor_cycles)
         self._fma_cycles += cost.fma_cycles
         cycles = cost.cycles + math.ceil(extra_cycles)
+        spread = tuple(
+            Reservation(unit=port, cycles=cycles, amount=math.ceil(total / cycles)) for port, total in (ports or {}).items() if total
+        )
         return self.add(
             Op(name=name, kind=kind, unit=unit, latency_cycles=cycles, issue_cycles=cycles, warps=warps,
-               reservations=cost.reservations + extra, subtile=subtile, chunk=chunk)
+               reservations=cost.reservations + extra + spread, subtile=subtile, chunk=chunk)
         )  # fmt: skip
 
     def issue_cycles(self, op: str) -> int:
@@ -169,6 +201,10 @@ class GraphBuilder:
         """Swapping these ops pairwise leaves the graph unchanged (checked by `finish`)."""
         self._symmetries.append((first, second))
 
+    def record(self, name: str, value: int | float | str) -> None:
+        """Record a parameter that was chosen while building."""
+        self._parameters[name] = value
+
     def note(self, text: str) -> None:
         """Record an assumption behind the costs."""
         self._notes.append(text)
@@ -190,27 +226,45 @@ class GraphBuilder:
         return graph
 
     def _contended(self, ops: tuple[Op, ...]) -> tuple[Op, ...]:
-        """Lengthen the MMAs by the tensor-core cycles that the loop's FMA work takes from them."""
-        stolen = self.machine.cost("mma_stolen_by_fma") * self._fma_cycles
+        """Lengthen the MMAs by what the rest of the loop takes from them.
+
+        FMA work steals tensor-core cycles of all MMAs alike. Bulk copies are spread evenly over the MMAs and pass
+        through the SMEM port first: an MMA whose operands would need the rest of the port and more lasts longer.
+        """
         total = sum(r.cycles for op in ops for r in op.reservations if r.unit == "tensor")
-        if not stolen or not total:
+        stolen = self.machine.cost("mma_stolen_by_fma") * self._fma_cycles
+        if not total or not (stolen or self._bulk_bytes):
             return ops
         stretch = 1.0 + stolen / total
-        self.note(f"MMAs stretched by {stretch:.3f}: {self._fma_cycles:.0f} saturated FMA cycles an iteration beside them")
+        bulk = self._bulk_bytes / (total * stretch)
+        if stolen:
+            self.note(f"MMAs stretched by {stretch:.3f}: {self._fma_cycles:.0f} saturated FMA cycles an iteration beside them")
+        if bulk:
+            self.note(f"bulk copies take {bulk:.1f} bytes/clk of the SMEM port while MMAs run")
         longer: dict[str, int] = {}
         result = []
         for op in ops:
-            own = [r for r in op.reservations if r.unit == "tensor"]
-            if not own:
+            own = next((r for r in op.reservations if r.unit == "tensor"), None)
+            if own is None:
                 result.append(op)
                 continue
-            longer[op.name] = math.ceil(own[0].cycles * stretch) - own[0].cycles
-            reservations = tuple(
-                r.model_copy(update={"cycles": r.cycles + longer[op.name]}) if r.cycles == own[0].cycles else r for r in op.reservations
-            )
-            result.append(op.model_copy(update={"latency_cycles": op.latency_cycles + longer[op.name], "reservations": reservations}))
+            port = self.machine.capacity("smem") if bulk else 0
+            rate = next((r.amount for r in op.reservations if r.unit == "smem"), 0)
+            cycles = math.ceil(own.cycles * max(stretch, (rate + bulk) / port if port else 0.0))
+            longer[op.name] = cycles - own.cycles
+            reservations = []
+            for r in op.reservations:
+                if r.cycles == own.cycles:
+                    update = {"cycles": cycles}
+                    if r.unit == "smem" and bulk:
+                        update["amount"] = min(port, math.ceil(r.amount * own.cycles / cycles + bulk))
+                    reservations.append(r.model_copy(update=update))
+                else:
+                    reservations.append(r)
+            latency = op.latency_cycles + longer[op.name]
+            result.append(op.model_copy(update={"latency_cycles": latency, "reservations": tuple(reservations)}))
         self._edges = [
-            e.model_copy(update={"latency_cycles": e.latency_cycles + longer[e.src]}) if e.src in longer and e.latency_cycles else e
+            e.model_copy(update={"latency_cycles": e.latency_cycles + longer[e.src]}) if longer.get(e.src) and e.latency_cycles else e
             for e in self._edges
         ]
         for buffer in self._buffers.values():

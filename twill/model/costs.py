@@ -13,7 +13,17 @@ from twill.errors import ParameterError
 from twill.model.graph import Reservation
 from twill.model.machine import Machine
 
-__all__ = ["ComputeCost", "MmaCost", "Work", "compute_cost", "mma_cost", "register_handover", "tma_load_cycles"]
+__all__ = [
+    "ComputeCost",
+    "MmaCost",
+    "Work",
+    "compute_cost",
+    "mma_cost",
+    "register_handover",
+    "smem_store_cycles",
+    "tma_load_cycles",
+    "tma_store_cycles",
+]
 
 FULL = 100
 """All of a pipe, in percent."""
@@ -51,25 +61,31 @@ def mma_cost(machine: Machine, m: int, n: int, k: int, *, smem_operands: str, el
 
     Parameters
     ----------
-    m, n, k : tile of one SM in elements; m is a multiple of the machine's instruction height.
+    m, n, k : tile of one SM in elements; m is a multiple of the machine's instruction height, or half of it when
+        two blocks share the instruction.
     smem_operands : which operands stream from SMEM: ``"ab"`` or ``"b"``.
     ctas : blocks that share the B operand; each reads ``1/ctas`` of it.
+
+    An MMA whose operands come slower through the SMEM port than the tensor core eats them (narrow n) lasts as long
+    as the port needs.
 
     Raises
     ------
     ParameterError : m is not a multiple of the instruction height, or k not of 16.
     """
     height = int(machine.cost("mma_tile_m"))
-    if m % height:
+    half = ctas > 1 and 2 * m == height
+    if m <= 0 or (m % height and not half):
         raise ParameterError(f"{m} rows do not fill matrix instructions of {height} rows on {machine.name}", f"use a multiple of {height}")
-    if k % 8 or n % 8:
+    if k <= 0 or n <= 0 or k % 8 or n % 8:
         raise ParameterError(f"an MMA of n={n}, k={k} is not a multiple of 8", "use a head dim and a tile that are multiples of 8")
     padded_k = math.ceil(k / 16) * 16
-    occupancy = math.ceil(2 * m * n * padded_k / machine.cost("mma_flops_per_cycle"))
-    latency = math.ceil(occupancy * machine.cost("mma_latency_per_occupancy") + machine.cost("mma_latency_fixed"))
     a_bytes = m * padded_k * element_bytes if "a" in smem_operands else 0
-    b_bytes = (m // height) * n * padded_k * element_bytes // ctas
-    rate = min(machine.capacity("smem"), math.ceil((a_bytes + b_bytes) / occupancy))
+    b_bytes = max(1, m // height) * n * padded_k * element_bytes // ctas
+    port = machine.capacity("smem")
+    occupancy = math.ceil(max(2 * m * n * padded_k / machine.cost("mma_flops_per_cycle"), (a_bytes + b_bytes) / port))
+    latency = math.ceil(occupancy * machine.cost("mma_latency_per_occupancy") + machine.cost("mma_latency_fixed"))
+    rate = math.ceil((a_bytes + b_bytes) / occupancy)
     return MmaCost(occupancy, latency, int(machine.cost("mma_issue")), rate)
 
 
@@ -102,6 +118,11 @@ def tma_load_cycles(machine: Machine, size_bytes: int) -> int:
 def tma_store_cycles(machine: Machine, size_bytes: int) -> int:
     """Latency of a TMA store or bulk reduction until its SMEM source may be written again."""
     return math.ceil(machine.cost("tma_store_fixed") + machine.cost("tma_store_per_kb") * size_bytes / 1024)
+
+
+def smem_store_cycles(machine: Machine, size_bytes: float) -> float:
+    """Time that one warpgroup needs to store ``size_bytes`` from registers to SMEM beside busy MMAs."""
+    return size_bytes / machine.cost("smem_store_bytes")
 
 
 def register_handover(machine: Machine, size_bytes: float) -> int:

@@ -8,6 +8,7 @@ memory, P overwrites S there, and O is rescaled there by whoever the solver pick
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import asdict, dataclass, replace
 
 from twill.errors import ParameterError
@@ -136,7 +137,7 @@ def attn_fwd(machine: Machine, parameters: AttnFwd | None = None) -> LoopGraph:
             names.append(_tmem_subtile(b, machine, p, s, i))
         else:
             names.append(_register_subtile(b, machine, p, s, i))
-    for first, second in zip(names, names[1:], strict=False):
+    for first, second in itertools.pairwise(names):
         b.symmetric(first, second)
     return b.finish()
 
