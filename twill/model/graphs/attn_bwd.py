@@ -27,12 +27,13 @@ def attn_bwd(machine: Machine, parameters: AttnBwd | None = None) -> LoopGraph:
     """
     p = parameters or AttnBwd()
     s = resolve(p, machine)
+    dv = p.head_dim if p.head_dim_v is None else p.head_dim_v
     recorded: dict[str, int | float | str] = {
-        "head_dim": p.head_dim, "head_dim_v": p.head_dim_v or p.head_dim, "tile": f"{s.m}x{s.n}", "subtiles": s.subtiles,
+        "head_dim": p.head_dim, "head_dim_v": dv, "tile": f"{s.m}x{s.n}", "subtiles": s.subtiles,
         "dtype": p.dtype, "ds_from": p.ds_from, "ctas": s.ctas,
     }  # fmt: skip
     b = GraphBuilder("attn_bwd", machine, recorded)
-    if (s.d, s.dv) != (p.head_dim, p.head_dim_v or p.head_dim):
+    if (s.d, s.dv) != (p.head_dim, dv):
         b.note(f"head dims padded with zeros to {s.d} and {s.dv}")
     parts = tmem_form(b, machine, s) if machine.accumulator == "tmem" else register_form(b, machine, s)
     b.record("dq_parts", parts)

@@ -79,7 +79,7 @@ def _default_tile(machine: Machine, d: int, dv: int) -> tuple[Tile, int]:
 
 def _shape(p: AttnFwd, machine: Machine) -> tuple[AttnFwd, _Shape]:
     check_head_dim("head dim", p.head_dim)
-    dv = p.head_dim_v or p.head_dim
+    dv = p.head_dim if p.head_dim_v is None else p.head_dim_v
     check_head_dim("head dim of V", dv)
     if p.dtype not in DTYPE_BYTES:
         raise ParameterError(f"dtype {p.dtype!r} is unknown", f"use one of {', '.join(DTYPE_BYTES)}")
@@ -92,7 +92,9 @@ def _shape(p: AttnFwd, machine: Machine) -> tuple[AttnFwd, _Shape]:
     usual, usual_subtiles = _default_tile(machine, p.head_dim, dv)
     tile = p.tile or usual
     height = int(machine.cost("mma_tile_m"))
-    subtiles = p.subtiles or (usual_subtiles if p.tile is None else max(1, tile.m // height))
+    subtiles = p.subtiles
+    if subtiles is None:
+        subtiles = usual_subtiles if p.tile is None else max(1, tile.m // height)
     if not 1 <= subtiles <= len(LETTERS) or tile.m % subtiles or (tile.m // subtiles) % height:
         raise ParameterError(
             f"{subtiles} sub-tiles of a tile of {tile.m} rows are not multiples of {height} rows",

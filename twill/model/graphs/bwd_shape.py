@@ -98,18 +98,22 @@ def resolve(p: AttnBwd, machine: Machine) -> BwdShape:
     ParameterError : a parameter out of its range on this machine.
     """
     check_head_dim("head dim", p.head_dim)
-    dv = p.head_dim_v or p.head_dim
+    dv = p.head_dim if p.head_dim_v is None else p.head_dim_v
     check_head_dim("head dim of V", dv)
     if p.dtype not in DTYPE_BYTES:
         raise ParameterError(f"dtype {p.dtype!r} is unknown", f"use one of {', '.join(DTYPE_BYTES)}")
     if p.ds_from not in ("fp32", "bf16"):
         raise ParameterError(f"ds_from {p.ds_from!r} is unknown", "use fp32 or bf16")
     in_tmem = machine.accumulator == "tmem"
-    ctas = p.ctas or (min(2, machine.max_ctas) if in_tmem and max(p.head_dim, dv) > WIDE_HEAD_DIM else 1)
+    ctas = p.ctas
+    if ctas is None:
+        ctas = min(2, machine.max_ctas) if in_tmem and max(p.head_dim, dv) > WIDE_HEAD_DIM else 1
     if not 1 <= ctas <= machine.max_ctas:
         raise ParameterError(f"{ctas} CTAs cannot share an MMA on {machine.name}", f"use 1 to {machine.max_ctas}")
     tile = p.tile or (_tmem_tile(p.head_dim, dv, ctas) if in_tmem else _register_tile(p.head_dim, dv))
-    subtiles = p.subtiles or (1 if in_tmem and ctas > 1 else 2)
+    subtiles = p.subtiles
+    if subtiles is None:
+        subtiles = 1 if in_tmem and ctas > 1 else 2
     if not 1 <= subtiles <= 4:
         raise ParameterError(f"{subtiles} sub-tiles are not between 1 and 4", "use --subtiles 2")
     if p.dq_parts is not None and not 1 <= p.dq_parts <= 8:

@@ -12,6 +12,9 @@ __all__ = ["DTYPE_BYTES", "Rescale", "Tile", "check_head_dim", "parse_chunks", "
 
 DTYPE_BYTES = {"bf16": 2, "fp16": 2}
 
+LARGEST_TILE = 1024
+"""Rows or columns of the largest tile worth asking for; whether a tile below fits is for the solver to say."""
+
 Rescale = Literal["always", "conditional", "old_max"]
 
 
@@ -31,7 +34,7 @@ def parse_tile(text: str) -> Tile:
 
     Raises
     ------
-    ParameterError : not of that form, or not multiples of 8.
+    ParameterError : not of that form, not multiples of 8, or absurdly large.
     """
     match = re.fullmatch(r"(\d+)x(\d+)", text)
     if not match:
@@ -39,6 +42,8 @@ def parse_tile(text: str) -> Tile:
     tile = Tile(int(match[1]), int(match[2]))
     if tile.m == 0 or tile.n == 0 or tile.m % 8 or tile.n % 16:
         raise ParameterError(f"tile {tile}: M must be a positive multiple of 8 and N of 16", "use 128x128, say")
+    if tile.m > LARGEST_TILE or tile.n > LARGEST_TILE:
+        raise ParameterError(f"tile {tile} is larger than {LARGEST_TILE}x{LARGEST_TILE}, which fits no SM", "use 128x128, say")
     return tile
 
 
