@@ -11,6 +11,7 @@ __all__ = [
     "EXIT_REFUSED",
     "EXIT_UNKNOWN",
     "EXIT_USAGE",
+    "CheckFailed",
     "GraphError",
     "MachineError",
     "ParameterError",
@@ -64,6 +65,12 @@ class GraphError(TwillError):
 
 class ScheduleFileError(TwillError):
     """A schedule file that cannot be read: malformed JSON, another schema version, tampered content."""
+
+
+class CheckFailed(TwillError):
+    """A schedule that breaks a rule, or says something about itself that is not so."""
+
+    exit_code = EXIT_REFUSED
 
 
 class SolverError(TwillError):
