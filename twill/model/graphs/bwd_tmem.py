@@ -320,20 +320,36 @@ def _staging_name(plan: _Plan, i: int) -> str:
 
 
 def _dq_reduction(b: GraphBuilder, machine: Machine, s: BwdShape, plan: _Plan, dss: list[str], cluster: int) -> None:
-    """dQ out of TMEM part by part, through SMEM, added to global memory."""
+    """dQ out of TMEM, through SMEM part by part, added to global memory.
+
+    With a part a sub-tile, one op loads and stages it. With more parts, each sub-tile of dQ is loaded to registers at
+    once, so that its columns are free before the parts have taken turns in the staging.
+    """
     elements = _dq_rows(s) * s.d // plan.parts
     size, columns = elements * 4, _columns(_dq_rows(s), s.d) // plan.parts
-    port = _load_port(machine, elements)
-    fixed = machine.cost("tmem_load_fixed")
+    loads = s.subtiles if plan.parts % s.subtiles == 0 else 1
+    per_load = plan.parts // loads
+    port, fixed = _load_port(machine, elements), machine.cost("tmem_load_fixed")
+    store, barrier = smem_store_cycles(machine, size), machine.cost("handover_named_barrier")
     stages = [f"DQST{p}" for p in range(plan.parts)]
     reds = [f"RED{p}" for p in range(plan.parts)]
     b.buffer("dQ", "tmem", columns * plan.parts, writers=("DQ",))
-    for stage, red in zip(stages, reds, strict=True):
-        b.compute(stage, "stage_dq", work=(), unit="tmem", floor_cycles=fixed + max(port, smem_store_cycles(machine, size)),
-                  extra_cycles=machine.cost("handover_named_barrier"), ports={"tmem": 100 * port, "smem": size})  # fmt: skip
+    for x in range(loads) if per_load > 1 else ():
+        load = f"DQLD{x}" if loads > 1 else "DQLD"
+        b.compute(load, "load_dq", work=(), unit="tmem", floor_cycles=fixed + per_load * port, ports={"tmem": 100 * per_load * port})
+        b.read("DQ", load, "dQ", hold_cycles=b.issue_cycles(load) + cluster, kind="tmem")
+    for p, (stage, red) in enumerate(zip(stages, reds, strict=True)):
+        if per_load > 1:
+            load = f"DQLD{p // per_load}" if loads > 1 else "DQLD"
+            b.compute(stage, "stage_dq", work=(), unit="smem", floor_cycles=store + barrier, ports={"smem": size})
+            b.value(f"dQ{p}", load, columns)
+            b.use(f"dQ{p}", stage, size_bytes=size)
+        else:
+            b.compute(stage, "stage_dq", work=(), unit="tmem", floor_cycles=fixed + max(port, store), extra_cycles=barrier,
+                      ports={"tmem": 100 * port, "smem": size})  # fmt: skip
+            b.read("DQ", stage, "dQ", hold_cycles=math.ceil(fixed + port) + cluster, kind="tmem")
+            b.value(f"dQ{p}", stage, columns)
         b.bulk(red, "reduce_add", size)
-        b.read("DQ", stage, "dQ", hold_cycles=math.ceil(fixed + port) + cluster, kind="tmem")
-        b.value(f"T_{stage}", stage, columns)
         b.edge(stage, red, "smem", value="dQ")
     for i in range(plan.staging):
         mine = range(i, plan.parts, plan.staging)
@@ -347,7 +363,7 @@ def _dq_reduction(b: GraphBuilder, machine: Machine, s: BwdShape, plan: _Plan, d
             b.release(_staging_name(plan, i), reds[p], hold_cycles=b.latency_cycles(reds[p]))
         for p, q in itertools.pairwise(mine):
             b.order(reds[p], stages[q], latency_cycles=b.latency_cycles(reds[p]))
-    if plan.staging > 1 and not plan.aliased:
+    if plan.staging > 1 and not plan.aliased and (per_load == 1 or per_load % plan.staging == 0):
         chains = [tuple(name for p in range(i, plan.parts, plan.staging) for name in (stages[p], reds[p])) for i in range(plan.staging)]
         for first, second in itertools.pairwise(chains):
             b.symmetric(first, second)
