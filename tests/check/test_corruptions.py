@@ -9,8 +9,10 @@ import pytest
 from twill.check import check_schedule
 from twill.model.schedule import Schedule
 
-from .corruptions import CORRUPTIONS
+from . import corrupt_claims, corruptions
 from .samples import LEGAL
+
+CORRUPTIONS = corruptions.CORRUPTIONS | corrupt_claims.CORRUPTIONS
 
 
 @pytest.mark.parametrize("name", CORRUPTIONS)
