@@ -1,0 +1,211 @@
+"""The constraint families of the model, one function each, as labelled difference-logic constraints.
+
+Names and meaning are those of ``docs/formulation.md`` section 2. A modulo constraint on two ops is a
+conjunction over iterations k of two-literal clauses "v is done before u's k-th copy starts, or the other way
+round"; which k can matter follows from the known range of M(v) - M(u).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from twill.solver.encoding.formula import ORIGIN, Diff, Formula
+from twill.solver.encoding.groups import same
+from twill.solver.problem import BufferSpec, Problem, UnitUse
+
+__all__ = ["apart", "capacity", "completion", "concurrency", "copies", "dependence", "memory", "symmetry"]
+
+
+def completion(p: Problem, f: Formula, horizon: int) -> None:
+    """Every op runs within [0, horizon]."""
+    for v, op in enumerate(p.ops):
+        f.require(("completion", op.name), Diff(v, ORIGIN, 0, 0))
+        f.require(("completion", op.name), Diff(ORIGIN, v, op.span - horizon, 0))
+
+
+def dependence(p: Problem, f: Formula) -> None:
+    """Edges, with the price of changing the warp group (rule hand-over)."""
+    for e in p.edges:
+        least = e.latency + min(e.same, e.cross)
+        f.require(("dependence", e.label), Diff(e.dst, e.src, least, -e.distance))
+        if e.same == e.cross:
+            continue
+        s = same(p, f, e.src, e.dst)
+        dear = Diff(e.dst, e.src, e.latency + max(e.same, e.cross), -e.distance)
+        if s is None:
+            f.require(("hand-over", e.label), Diff(e.dst, e.src, e.latency + e.cross, -e.distance))
+        elif s != 0:
+            f.add(("hand-over", e.label), s if e.cross > e.same else -s, dear)
+        elif e.same > e.cross:
+            f.require(("hand-over", e.label), dear)
+
+
+def copies(f: Formula, low: int, high: int) -> Iterator[int]:
+    """Integers k with low <= k I <= high."""
+    return iter(range(-((-low) // f.ii), high // f.ii + 1))
+
+
+def apart(f: Formula, label: tuple[str, str], u: int, v: int, pu: int, pv: int, shift: int, unless: tuple[int, ...] = ()) -> None:
+    """[M(u), M(u)+pu) and [M(v)+shift, M(v)+shift+pv) do not meet modulo I, or one of ``unless`` holds."""
+    if pu <= 0 or pv <= 0:
+        return
+    low, high = f.span(u, v)
+    for k in copies(f, low + shift - pu + 1, high + shift + pv - 1):
+        # the copy of u at k I: v ends before it starts, or starts after it ends
+        f.add(label, *unless, Diff(u, v, shift + pv, -k), Diff(v, u, pu - shift, k))
+
+
+def _uses(p: Problem, unit: str) -> list[tuple[int, UnitUse]]:
+    return [(v, use) for v, op in enumerate(p.ops) for use in op.uses if use.unit == unit]
+
+
+def excluded_pairs(p: Problem) -> set[tuple[int, int]]:
+    """Pairs of ops (u < v) whose whole warp occupancy is kept apart by a unit that both fill from their issue."""
+    pairs: set[tuple[int, int]] = set()
+    for unit, cap in p.capacity.items():
+        uses = [(v, x) for v, x in _uses(p, unit) if x.offset == 0 and x.length >= p.ops[v].issue]
+        for (u, a), (v, b) in itertools.combinations(uses, 2):
+            if u != v and a.amount + b.amount > cap:
+                pairs.add((min(u, v), max(u, v)))
+    return pairs
+
+
+def capacity(p: Problem, f: Formula, *, cumulative: bool) -> None:
+    """Pairs that together exceed a unit exclude one another; ``cumulative`` adds the sums over three and more."""
+    for unit, cap in p.capacity.items():
+        uses = _uses(p, unit)
+        for v, use in uses:
+            if use.length * use.amount > cap * f.ii:
+                f.add(("capacity", f"{unit}: {p.ops[v].name}"))
+        for (u, a), (v, b) in itertools.combinations(uses, 2):
+            if a.amount + b.amount > cap and u != v:
+                label = ("capacity", f"{unit}: {p.ops[u].name}, {p.ops[v].name}")
+                apart(f, label, u, v, a.length, b.length, b.offset - a.offset)
+        if cumulative:
+            _cumulative(p, f, unit, cap, uses)
+
+
+def _cumulative(p: Problem, f: Formula, unit: str, cap: int, uses: list[tuple[int, UnitUse]]) -> None:
+    for (u, a), i in zip(uses, itertools.count(), strict=False):
+        terms: list[tuple[int, int]] = []
+        fixed = 0
+        for (v, b), j in zip(uses, itertools.count(), strict=False):
+            extra = (b.length - 1) // f.ii
+            if i == j:
+                fixed += b.amount * (1 + extra)
+                continue
+            if a.amount + b.amount > cap:
+                continue
+            shift = a.offset - b.offset
+            low, high = f.span(v, u)
+            for k in copies(f, -(high + shift), b.length - 1 - (low + shift)):
+                beside = f.boolean(f"run_{unit}_{j}_{i}_{k}")
+                # u's use starts at M(u)+shift+kI relative to v's use: before it, after it, or beside it
+                f.add(("capacity", unit), beside, Diff(v, u, 1 + shift, k), Diff(u, v, b.length - shift, -k))
+                terms.append((b.amount, beside))
+        f.at_most(("capacity", f"{unit}: {p.ops[u].name}"), terms, cap - fixed)
+
+
+def concurrency(p: Problem, f: Formula) -> None:
+    """Ops of one group do not occupy their warps at the same time."""
+    done = excluded_pairs(p) if p.on("capacity") else set()
+    for u, v in itertools.combinations(range(len(p.ops)), 2):
+        a, b = p.ops[u], p.ops[v]
+        if (u, v) in done or not a.issue or not b.issue:
+            continue
+        s = same(p, f, u, v)
+        if s is None:
+            continue
+        unless = () if s == 0 else (-s,)
+        apart(f, ("concurrency", f"{a.name}, {b.name}"), u, v, a.issue, b.issue, 0, unless)
+
+
+def start_and_end(p: Problem, f: Formula, b: BufferSpec) -> tuple[int, int]:
+    """Nodes for the first write and the last release of a buffer."""
+    if len(b.writers) == 1:
+        start = b.writers[0]
+    else:
+        start = f.extreme(largest=False, terms=((w, 0, 0) for w in b.writers))
+        for w in b.writers:
+            f.require(("memory", b.name), Diff(w, start, 0, 0))
+    terms = []
+    for r in b.readers:
+        base = r.hold + r.distance * f.ii
+        separate = any(same(p, f, r.op, w) is None for w in b.writers)
+        terms.append((r.op, base + (r.cross if separate else 0), base + r.cross))
+    end = f.extreme(largest=True, terms=terms)
+    for r in b.readers:
+        label = ("memory", b.name)
+        f.require(label, Diff(end, r.op, r.hold, r.distance))
+        for w in b.writers if r.cross else ():
+            s = same(p, f, r.op, w)
+            if s is None:
+                f.require(label, Diff(end, r.op, r.hold + r.cross, r.distance))
+            elif s != 0:
+                f.add(label, s, Diff(end, r.op, r.hold + r.cross, r.distance))
+    return start, end
+
+
+def memory(p: Problem, f: Formula) -> dict[str, tuple[int, int]]:
+    """Live buffers fit; returns the start and end nodes of every buffer that lives and dies."""
+    nodes: dict[str, tuple[int, int]] = {}
+    for name, size in p.memory.items():
+        buffers = [b for b in p.buffers if b.memory == name]
+        free = size - sum(b.size for b in buffers if b.persistent)
+        moving = [b for b in buffers if not b.persistent]
+        if free < sum(b.size for b in moving if not p.machine.memories[name].overlay) or any(b.size > free for b in moving) or free < 0:
+            f.add(("memory", name))
+            continue
+        for b in moving:
+            nodes[b.name] = start_and_end(p, f, b)
+        stages: dict[str, list[tuple[int, int]]] = {}
+        for b in moving:
+            stages[b.name] = _stage_literals(f, b, nodes[b.name], free // b.size)
+        single = not any(stages.values()) and sum(b.size for b in moving) <= free
+        if not p.machine.memories[name].overlay or single:
+            f.at_most(("memory", name), [t for b in moving for t in stages[b.name]], free - sum(b.size for b in moving))
+            continue
+        for u in moving:
+            terms = list(stages[u.name])
+            for b in moving:
+                if b is not u:
+                    terms.append((b.size, _alive(f, b, nodes[b.name], nodes[u.name][0], u.name, stages[b.name])))
+                    terms.extend(stages[b.name])
+            f.at_most(("memory", f"{name} when {u.name} is written"), terms, free - u.size)
+    return nodes
+
+
+def _stage_literals(f: Formula, b: BufferSpec, nodes: tuple[int, int], most: int) -> list[tuple[int, int]]:
+    """(size, literal) for every stage beyond the first; the lifetime never exceeds ``most`` periods."""
+    start, end = nodes
+    longest = f.span(start, end)[1]
+    terms = []
+    for k in range(1, most):
+        if longest <= k * f.ii:
+            break
+        more = f.boolean(f"stages_{b.name}_{k + 1}")
+        f.add(("memory", b.name), more, Diff(start, end, 0, -k))
+        terms.append((b.size, more))
+    f.add(("memory", b.name), Diff(start, end, 0, -most))
+    return terms
+
+
+def _alive(f: Formula, b: BufferSpec, nodes: tuple[int, int], at: int, name: str, stages: list[tuple[int, int]]) -> int:
+    """Literal: buffer b is occupied when the node ``at`` happens, in some iteration."""
+    start, end = nodes
+    alive = f.boolean(f"alive_{b.name}_{name}")
+    label = ("memory", f"{b.name} beside {name}")
+    low, _ = f.span(at, start)
+    _, high = f.span(at, end)
+    for k in copies(f, low, high):
+        f.add(label, alive, Diff(start, at, 1, k), Diff(at, end, 0, -k))
+    for _, more in stages:
+        f.add(label, alive, -more)
+    return alive
+
+
+def symmetry(p: Problem, f: Formula) -> None:
+    """Of mirror images keep the one whose first sub-tile issues first."""
+    for u, v in p.symmetries:
+        f.require(("symmetry", f"{p.ops[u].name}, {p.ops[v].name}"), Diff(v, u, 0, 0))

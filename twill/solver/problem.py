@@ -1,0 +1,263 @@
+"""The solver's view of a graph, a machine and the options: integers only, in time units.
+
+Durations are rounded up to whole time units, so a schedule in units is legal in cycles; `rounding_error`
+says how far ratios of costs are off.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twill.errors import UsageError
+from twill.model.graph import LoopGraph
+from twill.model.machine import Machine
+from twill.model.schedule import Options
+
+__all__ = ["RULES", "BufferSpec", "EdgeSpec", "OpSpec", "Problem", "ReaderSpec", "Rule", "UnitUse", "ValueSpec", "make_problem"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule of the model: its name, what it says in words, and whether it is on by default."""
+
+    name: str
+    words: str
+    default: bool = True
+
+
+RULES: dict[str, Rule] = {
+    r.name: r
+    for r in (
+        Rule("hand-over", "data that changes warp group pays for its barrier or its way through SMEM"),
+        Rule("capacity", "a functional unit of the SM serves no more than it can in any cycle"),
+        Rule("memory", "live buffers fit their memory (SMEM bytes, TMEM columns)"),
+        Rule("placement", "buffers have fixed addresses that do not overlap while live"),
+        Rule("variable-latency", "loads of unknown latency sit on warps of their own"),
+        Rule("exposed-wait", "an issuer that waits on a load does not share warps with synchronous work"),
+        Rule("blocking", "a wait for another unit's result in SMEM or TMEM does not hold up synchronous work that does not need it"),
+        Rule("concurrency", "a warp group executes one synchronous operation at a time"),
+        Rule("register-limit", "the values that live in a warp group fit its registers per thread"),
+        Rule("register-file", "all groups together fit the register file"),
+        Rule("warp-budget", "the block has a limited number of warps and groups"),
+        Rule("local-registers", "no register data crosses warp groups", default=False),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class UnitUse:
+    """Hold ``amount`` of ``unit`` during [issue + offset, issue + offset + length)."""
+
+    unit: str
+    offset: int
+    length: int
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpSpec:
+    name: str
+    span: int
+    issue: int
+    latency: int
+    asynchronous: bool
+    variable: bool
+    exposed: bool
+    blocks: frozenset[int]
+    warps: int
+    uses: tuple[UnitUse, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeSpec:
+    """``dst`` no earlier than ``src`` + latency + (same or cross) - distance * I; op indices."""
+
+    src: int
+    dst: int
+    distance: int
+    latency: int
+    same: int
+    cross: int
+    registers: bool
+    label: str
+
+    @property
+    def cheapest(self) -> int:
+        return self.latency + min(self.same, self.cross)
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderSpec:
+    op: int
+    hold: int
+    distance: int
+    cross: int
+
+
+@dataclass(frozen=True, slots=True)
+class BufferSpec:
+    name: str
+    memory: str
+    size: int
+    writers: tuple[int, ...]
+    readers: tuple[ReaderSpec, ...]
+    persistent: bool
+    prefetch: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSpec:
+    name: str
+    producer: int
+    registers: int
+    readers: tuple[ReaderSpec, ...]
+    persistent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What every query is about. Sizes of overlay memories and SMEM are rounded up to the alignment."""
+
+    graph: LoopGraph
+    machine: Machine
+    options: Options
+    unit_cycles: int
+    ops: tuple[OpSpec, ...]
+    edges: tuple[EdgeSpec, ...]
+    buffers: tuple[BufferSpec, ...]
+    values: tuple[ValueSpec, ...]
+    capacity: dict[str, int]
+    memory: dict[str, int]
+    register_limit: int
+    overhead: int
+    symmetries: tuple[tuple[int, int], ...]
+    rules: frozenset[str]
+
+    def on(self, rule: str) -> bool:
+        """Whether a rule is in force."""
+        return rule in self.rules
+
+    def separated(self, u: int, v: int) -> bool:
+        """Whether the rules alone forbid that two ops share a group."""
+        a, b = self.ops[u], self.ops[v]
+        if self.on("variable-latency") and a.variable != b.variable:
+            return True
+        if self.on("blocking") and (v in a.blocks or u in b.blocks):
+            return True
+        return self.on("exposed-wait") and ((a.exposed and not b.asynchronous) or (b.exposed and not a.asynchronous))
+
+    def separating_rule(self, u: int, v: int) -> str:
+        """Which rule keeps two separated ops apart."""
+        a, b = self.ops[u], self.ops[v]
+        if self.on("variable-latency") and a.variable != b.variable:
+            return "variable-latency"
+        if self.on("blocking") and (v in a.blocks or u in b.blocks):
+            return "blocking"
+        return "exposed-wait"
+
+
+def rules_in_force(options: Options) -> frozenset[str]:
+    """Names of the rules that hold under the options.
+
+    Raises
+    ------
+    UsageError : a name that is no rule.
+    """
+    for name in (*options.without, *options.with_rules):
+        if name not in RULES:
+            raise UsageError(f"there is no rule {name!r}", f"use one of {', '.join(sorted(RULES))}")
+    for name in options.without:
+        if not RULES[name].default:
+            raise UsageError(f"the rule {name!r} is off anyway", "leave --without away")
+    on = {r.name for r in RULES.values() if r.default} - set(options.without) | set(options.with_rules)
+    return frozenset(on)
+
+
+def _blocked_work(graph: LoopGraph) -> dict[str, frozenset[str]]:
+    """For every op that waits for another unit: the synchronous work that does not need it (rule blocking)."""
+    ops = {op.name: op for op in graph.ops}
+    waiting = {e.dst for e in graph.edges if ops[e.src].asynchronous and e.kind in ("smem", "tmem") and not ops[e.dst].asynchronous}
+    free = {op.name for op in graph.ops if not op.asynchronous} - waiting
+    after: dict[str, set[str]] = {name: set() for name in ops}
+    for e in graph.edges:
+        if e.distance == 0:
+            after[e.src].add(e.dst)
+
+    def reach(name: str) -> set[str]:
+        seen, stack = {name}, [name]
+        while stack:
+            for nxt in after[stack.pop()] - seen:
+                seen.add(nxt)
+                stack.append(nxt)
+        return seen
+
+    return {w: frozenset(free - reach(w)) for w in waiting}
+
+
+def make_problem(graph: LoopGraph, machine: Machine, options: Options) -> Problem:
+    """Resolve names to indices and cycles to time units."""
+    q = options.time_unit_cycles
+    rules = rules_in_force(options)
+
+    def up(cycles: int) -> int:
+        return -(-cycles // q)
+
+    index = {op.name: i for i, op in enumerate(graph.ops)}
+    variable = {op.name for op in graph.ops if op.variable_latency}
+    touches = {v.producer for v in graph.values} | {r.op for v in graph.values for r in v.readers}
+    waits = {e.dst for e in graph.edges if e.src in variable}
+    blocks = _blocked_work(graph)
+    ops = tuple(
+        OpSpec(
+            name=op.name, span=up(op.span_cycles), issue=up(op.issue_cycles), latency=up(op.latency_cycles),
+            asynchronous=op.asynchronous, variable=op.variable_latency,
+            exposed=op.asynchronous and not op.variable_latency and op.name not in touches and op.name in waits,
+            blocks=frozenset(index[x] for x in blocks.get(op.name, ())), warps=op.warps,
+            uses=tuple(UnitUse(r.unit, up(r.offset), up(r.cycles), r.amount) for r in op.reservations),
+        )
+        for op in graph.ops
+    )  # fmt: skip
+    hand_over = "hand-over" in rules
+    edges = tuple(
+        EdgeSpec(index[e.src], index[e.dst], e.distance, 0,
+                 up(e.latency_cycles + e.same_group_cycles),
+                 up(e.latency_cycles + (e.cross_group_cycles if hand_over else e.same_group_cycles)),
+                 e.kind == "registers", e.label)
+        for e in graph.edges
+    )  # fmt: skip
+
+    def aligned(size: int, memory: str) -> int:
+        step = machine.memories[memory].alignment
+        return -(-size // step) * step
+
+    buffers = tuple(
+        BufferSpec(b.name, b.memory, aligned(b.size, b.memory), tuple(index[w] for w in b.writers),
+                   tuple(ReaderSpec(index[r.op], up(r.hold_cycles), r.distance, up(r.cross_group_cycles) if hand_over else 0) for r in b.readers),
+                   b.persistent, b.prefetch)
+        for b in graph.buffers
+    )  # fmt: skip
+    values = tuple(
+        ValueSpec(v.name, index[v.producer], v.registers,
+                  tuple(ReaderSpec(index[r.op], up(r.hold_cycles), r.distance, 0) for r in v.readers), v.persistent)
+        for v in graph.values
+    )  # fmt: skip
+    limit = int(machine.registers.per_thread_max.value)
+    if options.registers is not None:
+        limit = min(limit, options.registers)
+    return Problem(
+        graph=graph, machine=machine, options=options, unit_cycles=q, ops=ops, edges=edges, buffers=buffers, values=values,
+        capacity={name: machine.capacity(name) for name in machine.units},
+        memory={name: machine.memory_size(name) - graph.reserved.get(name, 0) for name in machine.memories},
+        register_limit=limit // int(machine.registers.granularity.value) * int(machine.registers.granularity.value),
+        overhead=int(machine.registers.overhead_per_thread.value),
+        symmetries=tuple((index[a[0]], index[b[0]]) for a, b in graph.symmetries if a and b),
+        rules=rules,
+    )  # fmt: skip
+
+
+def rounding_error(problem: Problem) -> float:
+    """Largest relative error of a duration through rounding up to time units; 0 with a unit of one cycle."""
+    q = problem.unit_cycles
+    costs = [c for op in problem.graph.ops for c in (op.latency_cycles, op.issue_cycles, *(r.cycles for r in op.reservations)) if c]
+    costs += [e.latency_cycles + c for e in problem.graph.edges for c in (e.same_group_cycles, e.cross_group_cycles) if e.latency_cycles + c]
+    return max(((-(-c // q) * q) / c - 1.0 for c in costs), default=0.0)
