@@ -16,6 +16,7 @@ import math
 from collections.abc import Mapping
 from typing import Literal
 
+from twill.errors import GraphError
 from twill.model.costs import ComputeCost, Work, compute_cost, mma_cost, register_handover, tma_load_cycles, tma_store_cycles
 from twill.model.graph import Buffer, Edge, LoopGraph, Op, Reader, RegisterValue, Reservation
 from twill.model.machine import Machine
@@ -46,7 +47,13 @@ class GraphBuilder:
     # operations
 
     def add(self, op: Op) -> Op:
-        """Add an op with costs of the caller's own."""
+        """Add an op with costs of the caller's own.
+
+        Raises
+        ------
+        GraphError : there is an op of that name.
+        """
+        _new("op", op.name, self._ops)
         self._ops[op.name] = op
         return op
 
@@ -167,6 +174,7 @@ class GraphBuilder:
 
     def buffer(self, name: str, memory: str, size: int, *, writers: tuple[str, ...] = (), persistent: bool = False) -> None:
         """A buffer of ``size`` bytes (SMEM) or columns (TMEM)."""
+        _new("buffer", name, self._buffers)
         self._buffers[name] = Buffer(name=name, memory=memory, size=size, writers=writers, persistent=persistent)
 
     def release(self, buffer: str, op: str, *, hold_cycles: int, distance: int = 0) -> None:
@@ -183,6 +191,7 @@ class GraphBuilder:
 
     def value(self, name: str, producer: str, registers: int, *, persistent: bool = False) -> None:
         """A value of ``registers`` per thread in the group of ``producer``."""
+        _new("register value", name, self._values)
         self._values[name] = RegisterValue(name=name, producer=producer, registers=registers, persistent=persistent)
 
     def use(self, value: str, op: str, *, hold_cycles: int | None = None, distance: int = 0, size_bytes: float = 0.0) -> None:
@@ -272,6 +281,11 @@ class GraphBuilder:
         for value in self._values.values():
             self._values[value.name] = value.model_copy(update={"readers": _held_longer(value.readers, longer)})
         return tuple(result)
+
+
+def _new(kind: str, name: str, known: Mapping[str, object]) -> None:
+    if name in known:
+        raise GraphError(f"two {kind}s are called {name!r}", "give each its own name")
 
 
 def _held_longer(readers: tuple[Reader, ...], longer: dict[str, int]) -> tuple[Reader, ...]:

@@ -44,12 +44,16 @@ class Figure(_Frozen):
 class Unit(_Frozen):
     """A functional unit of one SM that operations reserve.
 
+    An ``elastic`` unit is shared smoothly: operations that meet there run slower instead of waiting, and their costs are those
+    measured in company. Only its average load is limited, not each cycle's.
+
     ``capacity`` is what all operations together may hold in one cycle, in the unit of the figure: percent of
     the pipe for pipes, bytes per cycle for ports.
     """
 
     capacity: Figure
     description: str
+    elastic: bool = False
 
 
 class Memory(_Frozen):

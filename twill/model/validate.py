@@ -55,10 +55,18 @@ def _check_names(graph: LoopGraph) -> None:
     for value in graph.values:
         for name in (value.producer, *(r.op for r in value.readers)):
             need(name, f"register value {value.name}")
+    for pair in graph.symmetries:
+        for name in (*pair[0], *pair[1]):
+            need(name, "a symmetry")
 
 
 def _check_units(graph: LoopGraph, machine: Machine) -> None:
     for op in graph.ops:
+        if op.unit not in machine.units:
+            raise GraphError(
+                f"op {op.name} runs on {op.unit!r}, a unit that {machine.name} does not have",
+                f"use one of {', '.join(machine.units)}, or a machine that has it",
+            )
         for r in op.reservations:
             if r.unit not in machine.units:
                 raise GraphError(
@@ -109,7 +117,7 @@ def _check_cycles(graph: LoopGraph) -> None:
 
 
 def _check_symmetry(graph: LoopGraph, first: tuple[str, ...], second: tuple[str, ...]) -> None:
-    if len(first) != len(second) or set(first) & set(second):
+    if len(first) != len(second) or len({*first, *second}) != 2 * len(first):
         raise GraphError(f"the symmetry {first} / {second} does not pair ops off", "list each op once, in matching order")
     swap = {**dict(zip(first, second, strict=True)), **dict(zip(second, first, strict=True))}
 
