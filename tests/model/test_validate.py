@@ -39,7 +39,6 @@ def set_op(index, **fields):
         (lambda d: d["values"][0].update(producer="NOBODY"), "NOBODY"),
         (lambda d: d["values"][0]["readers"][0].update(op="NOBODY"), "NOBODY"),
         (lambda d: d.update(symmetries=[[["NOBODY"], ["QK_a"]]]), "NOBODY"),
-        (set_op(0, unit="warp"), "unit"),
         (lambda d: d["ops"][0]["reservations"][0].update(unit="tmem"), "tmem"),
         (lambda d: d["ops"][0]["reservations"][0].update(amount=101), "of which h200 has 100"),
         (lambda d: d["buffers"][0].update(memory="tmem"), "memory"),
@@ -61,6 +60,11 @@ def test_synchronous_op_cannot_be_idle_before_its_result():
     index = next(i for i, op in enumerate(GOOD.ops) if not op.asynchronous)
     with pytest.raises(GraphError, match="synchronous"):
         validate_graph(corrupted(set_op(index, issue_cycles=1)), MACHINE)
+
+
+def test_graph_costed_for_another_machine():
+    with pytest.raises(GraphError, match="costed for machine 'h200'"):
+        validate_graph(GOOD, load_machine("h100"))
 
 
 def test_op_that_takes_no_time():
