@@ -1,0 +1,49 @@
+"""The solver against exhaustive search on random tiny graphs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import twill.solver
+from twill.model.graph import LoopGraph
+from twill.model.schedule import Options
+from twill.model.validate import validate_graph
+
+from .brute_force import broken_rule, length_of, optimum
+from .tiny import TINY, graphs, mirrored, options
+
+pytestmark = pytest.mark.skipif(not hasattr(twill.solver, "solve"), reason="twill.solver.solve is not there yet")
+
+FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def agree(graph: LoopGraph, choice: Options) -> None:
+    """Same I and L, or both none; and what the solver wrote is legal, groups and all."""
+    validate_graph(graph, TINY)
+    best = optimum(graph, TINY, choice)
+    outcome = twill.solver.solve(graph, TINY, choice)
+    if best is None:
+        assert not outcome.schedules
+        assert outcome.status != "optimal"
+        return
+    schedule = outcome.schedules[0]
+    assert outcome.status == schedule.status == "optimal"
+    assert (schedule.ii_cycles, schedule.length_cycles) == (best.ii_cycles, best.length_cycles)
+    starts = {op.name: op.start_cycle for op in schedule.ops}
+    number = {group.name: i for i, group in enumerate(schedule.groups)}
+    groups = {op.name: number[op.group] for op in schedule.ops}
+    assert broken_rule(graph, TINY, choice, schedule.ii_cycles, starts, groups) is None
+    assert length_of(graph, choice, starts) == schedule.length_cycles
+
+
+@FEW
+@given(graphs(), options())
+def test_same_optimum_as_exhaustive_search(graph: LoopGraph, choice: Options) -> None:
+    agree(graph, choice)
+
+
+@settings(FEW, max_examples=30)
+@given(mirrored(), options(most_length=8))
+def test_symmetries_lose_no_optimum(graph: LoopGraph, choice: Options) -> None:
+    agree(graph, choice)

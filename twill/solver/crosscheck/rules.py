@@ -1,0 +1,114 @@
+"""Which rules of `docs/formulation.md` a problem is under, and what they say about pairs of ops before any search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations
+
+from twill.errors import UsageError
+from twill.model.graph import Edge, LoopGraph, Op
+from twill.model.machine import Machine
+from twill.model.schedule import Options
+
+__all__ = ["OPT_IN", "SWITCHABLE", "Problem"]
+
+SWITCHABLE = frozenset(
+    {
+        "hand-over",
+        "capacity",
+        "memory",
+        "placement",
+        "variable-latency",
+        "exposed-wait",
+        "concurrency",
+        "register-limit",
+        "register-file",
+        "warp-budget",
+    }
+)
+OPT_IN = frozenset({"local-registers"})
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A loop graph on a machine under options.
+
+    Raises
+    ------
+    UsageError : the options name a rule that does not exist or cannot be switched.
+    """
+
+    graph: LoopGraph
+    machine: Machine
+    options: Options
+    ops: Mapping[str, Op] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        wrong = sorted(set(self.options.without) - SWITCHABLE | set(self.options.with_rules) - OPT_IN - SWITCHABLE)
+        if wrong:
+            raise UsageError(f"there is no rule {wrong[0]!r} to switch", f"use one of {', '.join(sorted(SWITCHABLE | OPT_IN))}")
+        object.__setattr__(self, "ops", {op.name: op for op in self.graph.ops})
+
+    def rule(self, name: str) -> bool:
+        """Whether the rule is in force."""
+        if name in OPT_IN:
+            return name in self.options.with_rules
+        return name not in self.options.without
+
+    @property
+    def unit(self) -> int:
+        return self.options.time_unit_cycles
+
+    @cached_property
+    def groups(self) -> int:
+        """Warp groups that a schedule may use; the option ``groups`` is part of the rule warp-budget."""
+        count = len(self.graph.ops)
+        return min(count, self.options.groups) if self.rule("warp-budget") else count
+
+    def capacity(self, memory: str) -> int:
+        """What buffers may use of a memory."""
+        return self.machine.memory_size(memory) - self.graph.reserved.get(memory, 0)
+
+    def cross_cycles(self, edge: Edge) -> int:
+        """c(e) of an edge between different groups."""
+        return edge.cross_group_cycles if self.rule("hand-over") else edge.same_group_cycles
+
+    @cached_property
+    def apart(self) -> frozenset[frozenset[str]]:
+        """Pairs of ops that no schedule puts into one group."""
+        pairs = set()
+        for a, b in combinations(self.graph.ops, 2):
+            if self.rule("variable-latency") and a.variable_latency != b.variable_latency:
+                pairs.add(frozenset((a.name, b.name)))
+            if self.rule("exposed-wait") and (
+                (a.name in self.waiting and not b.asynchronous) or (b.name in self.waiting and not a.asynchronous)
+            ):
+                pairs.add(frozenset((a.name, b.name)))
+        return frozenset(pairs)
+
+    @cached_property
+    def waiting(self) -> frozenset[str]:
+        """Asynchronous ops without registers that wait for an op of variable latency."""
+        touching = {v.producer for v in self.graph.values} | {r.op for v in self.graph.values for r in v.readers}
+        late = {e.dst for e in self.graph.edges if self.ops[e.src].variable_latency}
+        return frozenset(
+            o.name for o in self.graph.ops if o.asynchronous and not o.variable_latency and o.name not in touching and o.name in late
+        )
+
+    @cached_property
+    def together(self) -> frozenset[frozenset[str]]:
+        """Pairs of ops that local-registers puts into one group."""
+        if not self.rule("local-registers"):
+            return frozenset()
+        return frozenset(frozenset((e.src, e.dst)) for e in self.graph.edges if e.kind == "registers" and e.src != e.dst)
+
+    def cheapest_cycles(self, edge: Edge) -> int:
+        """The smallest c(e) that any schedule can give an edge."""
+        pair = frozenset((edge.src, edge.dst))
+        if len(pair) == 1 or pair in self.together:
+            return edge.same_group_cycles
+        if pair in self.apart:
+            return self.cross_cycles(edge)
+        return min(edge.same_group_cycles, self.cross_cycles(edge))
