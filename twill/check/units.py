@@ -21,10 +21,16 @@ def unit_spans(facts: Facts) -> dict[str, list[Span]]:
 
 
 def capacity(facts: Facts) -> Iterator[Finding]:
-    """In no cycle of the period do the ops together hold more of a unit than there is."""
+    """In no cycle of the period do the ops together hold more of a unit than there is; of an elastic one, on average."""
     for unit, spans in unit_spans(facts).items():
-        top = peak(spans, facts.ii)
         have = facts.machine.capacity(unit)
+        if facts.machine.units[unit].elastic:
+            held = sum(s.length * s.amount for s in spans)
+            if held > have * facts.ii:
+                text = f"of the period the ops together hold {held} of the elastic unit {unit}, which has {have} * {facts.ii}"
+                yield finding("capacity", spans[0].owner, None, text)
+            continue
+        top = peak(spans, facts.ii)
         if top.amount > have:
             holders = ", ".join(top.owners)
             text = f"of the period the ops {holders} hold {top.amount} of unit {unit}, which has {have}"

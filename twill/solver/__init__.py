@@ -1,0 +1,1 @@
+"""Joint modulo scheduling and warp-group assignment with z3. Import from `twill.solver.solve`."""

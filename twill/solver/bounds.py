@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from twill.solver.problem import Problem
 
-__all__ = ["Bounds", "Distances", "critical_path", "distances", "lower_bounds"]
+__all__ = ["Bounds", "Distances", "critical_path", "default_copies", "distances", "fewest_groups", "lower_bounds"]
 
 NEVER = -(10**9)
 
@@ -194,3 +194,27 @@ def critical_path(problem: Problem, ii: int) -> int:
     if d is None:
         return 10**9
     return max(d.early[v] + problem.ops[v].span for v in range(len(problem.ops)))
+
+
+def fewest_groups(problem: Problem) -> int:
+    """A guess at how few groups may do: a clique of ops that the rules keep apart, or the synchronous work to spread.
+
+    Only steers the search; nothing is concluded from it.
+    """
+    clique: list[int] = []
+    n = len(problem.ops)
+    apart = {u: [v for v in range(n) if v != u and problem.separated(u, v)] for u in range(n)}
+    for v in sorted(range(n), key=lambda v: -len(apart[v])):
+        if all(w in apart[v] for w in clique):
+            clique.append(v)
+    widest = max(op.warps for op in problem.ops)
+    busy = sum(op.issue for op in problem.ops if op.warps == widest) if problem.on("concurrency") else 0
+    alone = 1 if problem.on("variable-latency") and any(op.variable for op in problem.ops) else 0
+    return max(1, len(clique), alone + -(-busy // lower_bounds(problem).best))
+
+
+def default_copies(problem: Problem) -> int:
+    """Iterations in flight to consider where the user does not say: one more than the critical path needs, at least three."""
+    bound = lower_bounds(problem).best
+    path = critical_path(problem, bound)
+    return 3 if path >= 10**9 else max(3, -(-path // bound) + 1)

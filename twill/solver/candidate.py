@@ -196,6 +196,8 @@ def broken(p: Problem, c: Candidate, lazy: Lazy) -> Lazy | None:
 def _overbooked(p: Problem, c: Candidate) -> bool:
     """Whether some unit serves more than its capacity in some cycle."""
     for unit, cap in p.capacity.items():
+        if p.machine.units[unit].elastic:
+            continue
         uses = [(c.starts[v] + x.offset, x) for v, op in enumerate(p.ops) for x in op.uses if x.unit == unit]
         for at, _ in uses:
             if sum(x.amount * _alive_at(start, start + x.length, at, c.ii) for start, x in uses) > cap:

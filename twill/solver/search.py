@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from twill.solver.bounds import Bounds, critical_path, lower_bounds
+from twill.solver.bounds import Bounds, critical_path, fewest_groups, lower_bounds
 from twill.solver.candidate import Candidate, broken, rank_key
 from twill.solver.canonical import choices, latest, shortest, smallest_ii
 from twill.solver.encoding.build import Encoded, Lazy, encode
@@ -23,6 +23,7 @@ from twill.solver.session import OutOfTime, Session
 __all__ = ["Found", "Search"]
 
 Progress = Callable[[str], None]
+EFFORT = 100_000_000
 RANK = ("groups", "handovers", "waits", "peak")
 
 
@@ -55,6 +56,32 @@ class _Answer:
     reachable_length: int
 
 
+class _TooHard(Exception):
+    """The effort allowed for a query was spent."""
+
+
+class _Probe:
+    """Where to look next between a floor and the best value known.
+
+    First where the choices of the last schedule reach; then just below the best, which proves it in the usual case.
+    Where that only creeps down, the middle, and after a "no" there just below the best again.
+    """
+
+    def __init__(self) -> None:
+        self._asked_below: int | None = None
+
+    def next(self, floor: int, best: int, reachable: int | None) -> int:
+        """The next value to ask about; ``reachable`` is None after a "no"."""
+        if reachable is not None and floor <= reachable < best:
+            return reachable
+        creeps = reachable is not None and self._asked_below is not None and self._asked_below - best < (best - floor) // 8
+        if creeps:
+            self._asked_below = None
+            return (floor + best) // 2
+        self._asked_below = best
+        return best - 1
+
+
 class Search:
     """Runs queries for one problem; keeps the constraints that had to be spelled out."""
 
@@ -64,7 +91,10 @@ class Search:
         self.lazy = Lazy()
         self.say = progress or (lambda _: None)
         self.offsets = any(use.offset for op in problem.ops for use in op.uses)
+        self.fewest = min(problem.options.groups, fewest_groups(problem))
+        self.slots = self.fewest
         self._loaded: Encoded | None = None
+        self._key: tuple[int, int, int, Lazy] | None = None
 
     def solve(self, *, top: int = 1) -> Found:
         """Find the best schedules; never raises for lack of time, but says so in the result."""
@@ -96,24 +126,20 @@ class Search:
 
     def _smallest_ii(self, found: Found) -> None:
         top = self.ceiling()
-        step, ii, reachable = 8, found.ii_floor, 0
+        step, ii, probe = 8, found.ii_floor, _Probe()
         while ii <= top and (found.best is None or found.ii_floor < found.best.ii):
-            answer = self.ask(Query(ii, self.horizon(ii)))
+            answer = self._either(ii, self.horizon(ii))
             if answer is None:
                 found.ii_floor, found.refuted_ii = ii + 1, True
             else:
-                found.best, reachable = answer.candidate, max(found.ii_floor, answer.reachable_ii)
+                found.best = answer.candidate
             self._report_ii(found)
             if found.best is None:
                 # ever larger steps up, and once at the very top before giving up
                 ii = found.ii_floor if self.offsets else min(ii + step, max(top, ii + 1))
                 step *= 4
-            elif answer is not None and reachable < answer.candidate.ii:
-                ii = reachable
             else:
-                # the schedule's choices reach no further down: one less is the question, unless far from the floor
-                gap = found.best.ii - found.ii_floor
-                ii = found.best.ii - 1 if answer is not None or gap <= 2 else (found.best.ii + found.ii_floor) // 2
+                ii = probe.next(found.ii_floor, found.best.ii, max(found.ii_floor, answer.reachable_ii) if answer else None)
         found.infeasible = found.best is None
 
     def _report_ii(self, found: Found) -> None:
@@ -124,27 +150,35 @@ class Search:
     # L
 
     def _smallest_length(self, found: Found) -> None:
+        """The shortest schedule with few groups first; then the question whether more groups make it shorter."""
         assert found.best is not None
         ii = found.best.ii
         found.length_floor = critical_path(self.p, ii)
-        length = found.length_floor
+        probe, length, every = _Probe(), found.length_floor, self.p.options.groups
+        floor = found.length_floor
         while found.length_floor < (best := found.best.length(self.p)):
-            answer = self.ask(Query(ii, length))
-            if answer is None:
-                found.length_floor, found.refuted_length = length + 1, True
-                length = (found.length_floor + best) // 2
-            else:
+            slots = every if floor == best else self.slots
+            answer = self.ask(Query(ii, best - 1 if floor == best else length, slots))
+            if answer is not None:
                 found.best = answer.candidate
-                reachable = max(found.length_floor, answer.reachable_length)
-                length = reachable if reachable < found.best.length(self.p) else found.best.length(self.p) - 1
+                if slots == every:
+                    self.slots = min(self.slots + 1, every)
+                    floor = found.length_floor
+            elif slots == every:
+                floor = best if floor == best else length + 1
+                found.length_floor, found.refuted_length = floor, True
+            else:
+                floor = length + 1
+            best = found.best.length(self.p)
+            length = probe.next(floor, best, max(floor, answer.reachable_length) if answer else None)
             q = self.p.unit_cycles
-            self.say(f"I {ii * q}, L >= {found.length_floor * q}, best {found.best.length(self.p) * q}")
+            self.say(f"I {ii * q}, L >= {found.length_floor * q}, best {best * q}")
 
     # rank
 
     def _best_rank(self, found: Found, top: int) -> None:
         assert found.best is not None
-        base = Query(found.best.ii, found.best.length(self.p))
+        base = Query(found.best.ii, found.best.length(self.p), self.p.options.groups)
         seed: Candidate | None = found.best
         while seed is not None:
             best = self._lexicographic(base, seed)
@@ -172,26 +206,44 @@ class Search:
 
     # one query
 
-    def ask(self, q: Query) -> _Answer | None:
+    def _either(self, ii: int, length: int) -> _Answer | None:
+        """First short schedules with few groups and limited effort, which are found soonest; then all there are."""
+        path = critical_path(self.p, ii)
+        for slots, horizon in ((self.fewest, path * 5 // 4), (self.fewest, path * 7 // 4), (self.fewest + 1, length)):
+            if slots > self.p.options.groups or horizon > length:
+                continue
+            try:
+                answer = self.ask(Query(ii, horizon, slots), effort=EFFORT)
+            except _TooHard:
+                continue
+            if answer is not None:
+                self.slots = slots
+                return answer
+        return self.ask(Query(ii, length, self.p.options.groups))
+
+    def ask(self, q: Query, effort: int = 0) -> _Answer | None:
         """A schedule that satisfies the query, or None if there is none.
 
         Raises
         ------
         OutOfTime : before an answer was known.
+        _TooHard : the effort was spent before an answer was known.
         """
+        p = self._narrowed(q.slots)
         while True:
             encoded = self._load(q)
             if encoded is None:
                 return None
             f = encoded.formula
             mark = f.mark()
-            limit_rank(self.p, encoded, q)
-            answer = self.session.check(f, since=mark)
+            limit_rank(p, encoded, q)
+            answer = self.session.check(f, since=mark, effort=effort)
             if answer["result"] == "unsat":
                 f.drop(mark)
                 return None
             if answer["result"] != "sat":
-                raise OutOfTime
+                f.drop(mark)
+                raise _TooHard(answer["reason"])
             result = self._read(encoded, answer["values"])
             f.drop(mark)
             more = broken(self.p, result.candidate, self.lazy)
@@ -199,22 +251,25 @@ class Search:
                 return result
             self.lazy = more
 
+    def _narrowed(self, slots: int) -> Problem:
+        if slots == self.p.options.groups:
+            return self.p
+        return replace(self.p, options=self.p.options.model_copy(update={"groups": slots}))
+
     def _load(self, q: Query) -> Encoded | None:
-        """The formula for the query's I and at least its length, loaded into the solver process."""
-        old = self._loaded
-        if old is not None and old.formula.ii == q.ii and old.lazy == self.lazy and q.length <= old.horizon <= 2 * q.length:
-            return old
-        encoded = encode(self.p, q.ii, q.length, self.lazy)
-        if encoded is not None:
-            self.session.load(encoded.formula)
-            self._loaded = encoded
-        return encoded
+        """The formula for the query's I, length and slots, loaded into the solver process."""
+        key = (q.ii, q.length, q.slots, self.lazy)
+        if self._loaded is None or self._key != key:
+            self._loaded, self._key = encode(self._narrowed(q.slots), q.ii, q.length, self.lazy), key
+            if self._loaded is not None:
+                self.session.load(self._loaded.formula)
+        return self._loaded
 
     def _read(self, encoded: Encoded, values: dict[str, int]) -> _Answer:
         f = encoded.formula
         groups = []
         for v in range(len(self.p.ops)):
-            slots = range(min(v + 1, self.p.options.groups))
+            slots = (g for g in range(v + 1) if f.has(f"in_{v}_{g}"))
             groups.append(next(g for g in slots if values.get(f"b{f.boolean(f'in_{v}_{g}')}", 0)))
         kept = choices(f, values)
         candidate = Candidate(f.ii, latest(f, kept), tuple(groups))

@@ -24,8 +24,8 @@ def _watch(parent: int) -> None:
 def main() -> None:
     """Answer requests until the input closes.
 
-    Requests: ``load`` (text, logic, seed) starts anew; ``check`` (text, assume) checks what is loaded together with
-    some more text, which is forgotten afterwards, under the named Booleans.
+    Requests: ``load`` (text, logic, seed) starts anew; ``check`` (text, assume, effort) checks what is loaded together
+    with some more text, which is forgotten afterwards, under the named Booleans, with at most that much effort (z3's rlimit; 0: any).
     """
     threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
     import z3
@@ -57,6 +57,7 @@ class _State:
         if extra:
             self.solver.push()
             self.solver.from_string(extra)
+        self.solver.set("rlimit", request["effort"])
         try:
             return self._check(request["assume"])
         finally:

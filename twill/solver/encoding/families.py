@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterator
 
 from twill.solver.encoding.formula import ORIGIN, Diff, Formula
-from twill.solver.encoding.groups import same
+from twill.solver.encoding.groups import same, slots_of
 from twill.solver.problem import BufferSpec, Problem, UnitUse
 
 __all__ = ["apart", "capacity", "completion", "concurrency", "copies", "dependence", "memory", "symmetry"]
@@ -64,6 +64,8 @@ def excluded_pairs(p: Problem) -> set[tuple[int, int]]:
     """Pairs of ops (u < v) whose whole warp occupancy is kept apart by a unit that both fill from their issue."""
     pairs: set[tuple[int, int]] = set()
     for unit, cap in p.capacity.items():
+        if p.machine.units[unit].elastic:
+            continue
         uses = [(v, x) for v, x in _uses(p, unit) if x.offset == 0 and x.length >= p.ops[v].issue]
         for (u, a), (v, b) in itertools.combinations(uses, 2):
             if u != v and a.amount + b.amount > cap:
@@ -75,6 +77,10 @@ def capacity(p: Problem, f: Formula, *, cumulative: bool) -> None:
     """Pairs that together exceed a unit exclude one another; ``cumulative`` adds the sums over three and more."""
     for unit, cap in p.capacity.items():
         uses = _uses(p, unit)
+        if p.machine.units[unit].elastic:
+            if sum(x.length * x.amount for _, x in uses) > cap * f.ii:
+                f.add(("capacity", unit))
+            continue
         for v, use in uses:
             if use.length * use.amount > cap * f.ii:
                 f.add(("capacity", f"{unit}: {p.ops[v].name}"))
@@ -108,7 +114,13 @@ def _cumulative(p: Problem, f: Formula, unit: str, cap: int, uses: list[tuple[in
 
 
 def concurrency(p: Problem, f: Formula) -> None:
-    """Ops of one group do not occupy their warps at the same time."""
+    """Ops of one group do not occupy their warps at the same time.
+
+    That a group's issue times add up to at most I follows from this, but stating it spares the solver many proofs.
+    """
+    for g in range(p.options.groups):
+        terms = [(op.issue, f.boolean(f"in_{v}_{g}")) for v, op in enumerate(p.ops) if g in slots_of(p, v)]
+        f.at_most(("concurrency", f"group {g}"), terms, f.ii)
     done = excluded_pairs(p) if p.on("capacity") else set()
     for u, v in itertools.combinations(range(len(p.ops)), 2):
         a, b = p.ops[u], p.ops[v]
