@@ -11,7 +11,7 @@ from twill.model.schedule import Options
 from twill.model.validate import validate_graph
 
 from .brute_force import broken_rule, length_of, optimum
-from .tiny import TINY, graphs, mirrored, options
+from .tiny import TINY, graphs, mirrored, options, pipelines
 
 pytestmark = pytest.mark.skipif(not hasattr(twill.solver, "solve"), reason="twill.solver.solve is not there yet")
 
@@ -40,6 +40,12 @@ def agree(graph: LoopGraph, choice: Options) -> None:
 @FEW
 @given(graphs(), options())
 def test_same_optimum_as_exhaustive_search(graph: LoopGraph, choice: Options) -> None:
+    agree(graph, choice)
+
+
+@settings(FEW, max_examples=40)
+@given(pipelines(), options(most_length=16, least_groups=3, least_copies=2))
+def test_groups_that_must_differ(graph: LoopGraph, choice: Options) -> None:
     agree(graph, choice)
 
 

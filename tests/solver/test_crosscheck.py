@@ -24,7 +24,7 @@ from twill.model.schedule import (
 from twill.model.validate import validate_graph
 
 from .brute_force import Best, broken_rule, optimum
-from .tiny import TINY, graphs, mirrored, options
+from .tiny import TINY, graphs, mirrored, options, pipelines
 
 pytest.importorskip("ortools")
 from twill.solver.crosscheck import crosscheck, minimise
@@ -51,6 +51,12 @@ def agree(graph: LoopGraph, choice: Options) -> None:
 @FEW
 @given(graphs(), options())
 def test_same_optimum_as_exhaustive_search(graph: LoopGraph, choice: Options) -> None:
+    agree(graph, choice)
+
+
+@settings(FEW, max_examples=100)
+@given(pipelines(), options(most_length=16, least_groups=3, least_copies=2))
+def test_groups_that_must_differ(graph: LoopGraph, choice: Options) -> None:
     agree(graph, choice)
 
 

@@ -193,12 +193,67 @@ def mirrored(draw: st.DrawFn) -> LoopGraph:
 
 
 @st.composite
-def options(draw: st.DrawFn, most_length: int = 12) -> Options:
+def pipelines(draw: st.DrawFn) -> LoopGraph:
+    """A load, a matrix op that waits for it and one or two synchronous ops behind: groups have to differ, and crossing costs."""
+
+    def step(src: str, dst: str, kind: str, distance: int = 0) -> Edge:
+        latency = next(op.latency_cycles for op in made if op.name == src)
+        cross = draw(st.integers(0, 3))
+        same = draw(st.integers(0, min(1, cross)))
+        return Edge.model_validate(
+            {"src": src, "dst": dst, "kind": kind, "distance": distance, "latency_cycles": latency}
+            | {"same_group_cycles": same, "cross_group_cycles": cross}
+        )
+
+    def op(name: str, unit: str, latency: int, *, asynchronous: bool, variable: bool = False, warps: int = 4) -> Op:
+        return Op(
+            name=name,
+            kind="made_up",
+            unit=unit,
+            latency_cycles=latency,
+            issue_cycles=draw(st.integers(0, 1)) if asynchronous else latency,
+            asynchronous=asynchronous,
+            variable_latency=variable,
+            warps=warps,
+            reservations=(Reservation(unit=unit, cycles=draw(st.integers(1, latency)), amount=1),),
+        )
+
+    made = [
+        op("L", "e", draw(st.integers(1, 2)), asynchronous=True, variable=True, warps=1),
+        op("M", "x", draw(st.integers(1, 2)), asynchronous=True, warps=draw(st.sampled_from((1, 4)))),
+        op("V", "y", draw(st.integers(1, 2)), asynchronous=False),
+    ]
+    if draw(st.booleans()):
+        made.append(op("W", draw(st.sampled_from(("x", "y"))), draw(st.integers(1, 2)), asynchronous=draw(st.booleans())))
+    last = made[-1].name
+    links = [step("L", "M", "smem"), step("M", "V", "tmem")]
+    links += [step("V", "W", "registers")] if last == "W" else []
+    links += [step(last, draw(st.sampled_from(("L", "M", "V"))), draw(st.sampled_from(("order", "registers"))), draw(st.integers(1, 2)))]
+    hold = draw(st.integers(0, 2))
+    stored = [Buffer(name="K", memory="smem", size=draw(st.integers(1, 8)), writers=("L",), readers=(Reader(op="M", hold_cycles=hold),))]
+    rs = (
+        Reader(op="V", hold_cycles=hold, cross_group_cycles=draw(st.integers(0, 2))),
+        Reader(op=last, hold_cycles=draw(st.integers(0, 2))),
+    )
+    stored += [Buffer(name="S", memory="tmem", size=draw(st.integers(2, 8)), writers=("M",), readers=rs)]
+    held = [RegisterValue(name="E", producer="V", registers=draw(st.integers(1, 9)), readers=(Reader(op=last, hold_cycles=hold),))]
+    return LoopGraph(
+        name="pipeline",
+        machine="tiny",
+        ops=tuple(made),
+        edges=tuple(links),
+        buffers=tuple(draw(st.lists(st.sampled_from(stored), unique=True))),
+        values=tuple(draw(st.lists(st.sampled_from(held), unique=True))),
+    )
+
+
+@st.composite
+def options(draw: st.DrawFn, most_length: int = 12, least_groups: int = 1, least_copies: int = 1) -> Options:
     """Options under which exhaustive search ends soon: I up to 8, L up to ``most_length``."""
     off = draw(st.integers(0, 2)) == 0
-    copies = draw(st.integers(1, 3))
+    copies = draw(st.integers(least_copies, 3))
     return Options(
-        groups=draw(st.integers(1, 3)),
+        groups=draw(st.integers(least_groups, 3)),
         max_copies=copies,
         registers=draw(st.sampled_from((None, None, 8))),
         without=tuple(draw(st.lists(st.sampled_from(RULES), max_size=3, unique=True))) if off else (),

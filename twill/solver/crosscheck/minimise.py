@@ -35,11 +35,11 @@ class Optimum:
 
 def _limit_cycles(problem: Problem) -> int:
     """An I at which nothing overlaps any more: what has no schedule here has none."""
-    longest = sum(op.span_cycles for op in problem.graph.ops)
-    waits = sum(e.latency_cycles + max(e.same_group_cycles, e.cross_group_cycles) for e in problem.graph.edges)
-    holds = [r.hold_cycles + r.cross_group_cycles for b in problem.graph.buffers for r in b.readers]
-    holds += [r.hold_cycles for v in problem.graph.values for r in v.readers]
-    limit = round_up(longest + waits + max(holds, default=0) + 1, problem.unit)
+    waits = [op.span_cycles for op in problem.graph.ops]
+    waits += [e.latency_cycles + max(e.same_group_cycles, e.cross_group_cycles) for e in problem.graph.edges]
+    waits += [r.hold_cycles + r.cross_group_cycles for b in problem.graph.buffers for r in b.readers]
+    waits += [r.hold_cycles for v in problem.graph.values for r in v.readers]
+    limit = problem.unit + sum(round_up(wait, problem.unit) for wait in waits)
     most = problem.options.max_ii_cycles
     return limit if most is None else min(limit, most // problem.unit * problem.unit)
 
