@@ -180,9 +180,10 @@ def broken(p: Problem, c: Candidate, lazy: Lazy) -> Lazy | None:
         return Lazy(lazy.cumulative, True, lazy.levels, lazy.placement)
     if p.on("register-file") and file_use(p, c) > int(p.machine.registers.file.value):
         granule = int(p.machine.registers.granularity.value)
-        new = lazy
+        limit = int(p.machine.registers.per_thread_max.value)
+        new = lazy if lazy.levels else Lazy(lazy.cumulative, True, tuple(range(40, limit, 2 * granule)), lazy.placement)
         for need in group_needs(p, c).values():
-            new = new.with_level(need - granule)
+            new = new.with_level(need - granule) if lazy.levels else new
         assert new != lazy, "a model breaks the register file at levels that its formula contains"
         return new
     if p.on("placement") and p.on("memory") and any(

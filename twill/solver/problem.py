@@ -13,7 +13,7 @@ from twill.model.graph import LoopGraph
 from twill.model.machine import Machine
 from twill.model.schedule import Options
 
-__all__ = ["RULES", "BufferSpec", "EdgeSpec", "OpSpec", "Problem", "ReaderSpec", "Rule", "UnitUse", "ValueSpec", "make_problem"]
+__all__ = ["RULES", "BufferSpec", "EdgeSpec", "OpSpec", "Problem", "ReaderSpec", "Rule", "UnitUse", "ValueSpec", "make_problem", "rounding_error", "rules_in_force", "separating_rule"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,7 @@ RULES: dict[str, Rule] = {
         Rule("concurrency", "a warp group executes one synchronous operation at a time"),
         Rule("register-limit", "the values that live in a warp group fit its registers per thread"),
         Rule("register-file", "all groups together fit the register file"),
+        Rule("register-tiles", "a tile in registers stays in the warp group that made it"),
         Rule("warp-budget", "the block has a limited number of warps and groups"),
         Rule("local-registers", "no register data crosses warp groups", default=False),
     )
@@ -116,7 +117,11 @@ class ValueSpec:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What every query is about. Sizes of overlay memories and SMEM are rounded up to the alignment."""
+    """What every query is about.
+
+    Sizes of buffers are rounded up to the alignment. ``team`` gives, for every op, the first op that must share its group;
+    ``apart`` holds the pairs of teams that must not.
+    """
 
     graph: LoopGraph
     machine: Machine
@@ -132,6 +137,8 @@ class Problem:
     overhead: int
     symmetries: tuple[tuple[int, int], ...]
     rules: frozenset[str]
+    team: tuple[int, ...]
+    apart: frozenset[tuple[int, int]]
 
     def on(self, rule: str) -> bool:
         """Whether a rule is in force."""
@@ -139,21 +146,43 @@ class Problem:
 
     def separated(self, u: int, v: int) -> bool:
         """Whether the rules alone forbid that two ops share a group."""
-        a, b = self.ops[u], self.ops[v]
-        if self.on("variable-latency") and a.variable != b.variable:
-            return True
-        if self.on("blocking") and (v in a.blocks or u in b.blocks):
-            return True
-        return self.on("exposed-wait") and ((a.exposed and not b.asynchronous) or (b.exposed and not a.asynchronous))
+        return (self.team[u], self.team[v]) in self.apart
 
-    def separating_rule(self, u: int, v: int) -> str:
-        """Which rule keeps two separated ops apart."""
-        a, b = self.ops[u], self.ops[v]
-        if self.on("variable-latency") and a.variable != b.variable:
-            return "variable-latency"
-        if self.on("blocking") and (v in a.blocks or u in b.blocks):
-            return "blocking"
+    def together(self, u: int, v: int) -> bool:
+        """Whether the rules alone demand that two ops share a group."""
+        return self.team[u] == self.team[v]
+
+
+def separating_rule(ops: tuple[OpSpec, ...], rules: frozenset[str], u: int, v: int) -> str | None:
+    """Which rule keeps two ops in different groups, if any."""
+    a, b = ops[u], ops[v]
+    if "variable-latency" in rules and a.variable != b.variable:
+        return "variable-latency"
+    if "exposed-wait" in rules and ((a.exposed and not b.asynchronous) or (b.exposed and not a.asynchronous)):
         return "exposed-wait"
+    if "blocking" in rules and (v in a.blocks or u in b.blocks):
+        return "blocking"
+    return None
+
+
+def _teams(n: int, values: tuple[ValueSpec, ...], edges: tuple[EdgeSpec, ...], rules: frozenset[str]) -> tuple[int, ...]:
+    """The first op of the set that must share a group, for every op (rules register-tiles and local-registers)."""
+    pairs: list[tuple[int, int]] = []
+    if "register-tiles" in rules:
+        pairs += [(v.producer, r.op) for v in values for r in v.readers]
+    if "local-registers" in rules:
+        pairs += [(e.src, e.dst) for e in edges if e.registers]
+    team = list(range(n))
+
+    def first(v: int) -> int:
+        while team[v] != v:
+            v = team[v]
+        return v
+
+    for u, v in pairs:
+        a, b = sorted((first(u), first(v)))
+        team[b] = a
+    return tuple(first(v) for v in range(n))
 
 
 def rules_in_force(options: Options) -> frozenset[str]:
@@ -244,6 +273,8 @@ def make_problem(graph: LoopGraph, machine: Machine, options: Options) -> Proble
     limit = int(machine.registers.per_thread_max.value)
     if options.registers is not None:
         limit = min(limit, options.registers)
+    team = _teams(len(ops), values, edges, rules)
+    apart = {(team[u], team[v]) for u in range(len(ops)) for v in range(len(ops)) if separating_rule(ops, rules, u, v)}
     return Problem(
         graph=graph, machine=machine, options=options, unit_cycles=q, ops=ops, edges=edges, buffers=buffers, values=values,
         capacity={name: machine.capacity(name) for name in machine.units},
@@ -251,7 +282,7 @@ def make_problem(graph: LoopGraph, machine: Machine, options: Options) -> Proble
         register_limit=limit // int(machine.registers.granularity.value) * int(machine.registers.granularity.value),
         overhead=int(machine.registers.overhead_per_thread.value),
         symmetries=tuple((index[a[0]], index[b[0]]) for a, b in graph.symmetries if a and b),
-        rules=rules,
+        rules=rules, team=team, apart=frozenset(apart),
     )  # fmt: skip
 
 

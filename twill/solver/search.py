@@ -15,6 +15,7 @@ from twill.solver.bounds import Bounds, critical_path, fewest_groups, lower_boun
 from twill.solver.candidate import Candidate, broken, rank_key
 from twill.solver.canonical import choices, latest, shortest, smallest_ii
 from twill.solver.encoding.build import Encoded, Lazy, encode
+from twill.solver.encoding.groups import sits
 from twill.solver.encoding.ranking import limit_rank
 from twill.solver.problem import Problem
 from twill.solver.query import Query
@@ -64,21 +65,24 @@ class _Probe:
     """Where to look next between a floor and the best value known.
 
     First where the choices of the last schedule reach; then just below the best, which proves it in the usual case.
-    Where that only creeps down, the middle, and after a "no" there just below the best again.
+    Where either misleads (a reach that another rule forbids, a step that only creeps down), the middle.
     """
 
     def __init__(self) -> None:
-        self._asked_below: int | None = None
+        self._last = ""
+        self._best = 0
 
     def next(self, floor: int, best: int, reachable: int | None) -> int:
         """The next value to ask about; ``reachable`` is None after a "no"."""
-        if reachable is not None and floor <= reachable < best:
+        creeps = self._last == "below" and self._best - best < (best - floor) // 8
+        self._best = best
+        if reachable is not None and floor <= reachable < best and not creeps:
+            self._last = "reach"
             return reachable
-        creeps = reachable is not None and self._asked_below is not None and self._asked_below - best < (best - floor) // 8
-        if creeps:
-            self._asked_below = None
+        if creeps or (self._last == "reach" and reachable is None):
+            self._last = "middle"
             return (floor + best) // 2
-        self._asked_below = best
+        self._last = "below"
         return best - 1
 
 
@@ -154,8 +158,8 @@ class Search:
         assert found.best is not None
         ii = found.best.ii
         found.length_floor = critical_path(self.p, ii)
-        probe, length, every = _Probe(), found.length_floor, self.p.options.groups
-        floor = found.length_floor
+        probe, every = _Probe(), self.p.options.groups
+        floor = length = found.length_floor
         while found.length_floor < (best := found.best.length(self.p)):
             slots = every if floor == best else self.slots
             answer = self.ask(Query(ii, best - 1 if floor == best else length, slots))
@@ -196,12 +200,16 @@ class Search:
         query = base
         for position, name in enumerate(RANK):
             while (value := rank_key(self.p, best)[position]) > 0:
-                answer = self.ask(replace(query, **{name: value - 1}))
+                slots = value - 1 if name == "groups" else query.slots
+                answer = self.ask(replace(query, slots=slots, **{name: value - 1}))
                 if answer is None:
                     break
                 best = answer.candidate
                 assert rank_key(self.p, best)[position] < value, f"the query does not limit {name}"
             query = replace(query, **{name: rank_key(self.p, best)[position]})
+            if name == "groups":
+                # with the number of groups settled, offering more changes nothing
+                query = replace(query, slots=rank_key(self.p, best)[0])
         return best
 
     # one query
@@ -209,7 +217,8 @@ class Search:
     def _either(self, ii: int, length: int) -> _Answer | None:
         """First short schedules with few groups and limited effort, which are found soonest; then all there are."""
         path = critical_path(self.p, ii)
-        for slots, horizon in ((self.fewest, path * 5 // 4), (self.fewest, path * 7 // 4), (self.fewest + 1, length)):
+        ladder = [path * (8 + k) // 8 for k in range(1, 7)]
+        for slots, horizon in [(self.fewest, h) for h in ladder] + [(self.fewest + 1, length)]:
             if slots > self.p.options.groups or horizon > length:
                 continue
             try:
@@ -269,8 +278,8 @@ class Search:
         f = encoded.formula
         groups = []
         for v in range(len(self.p.ops)):
-            slots = (g for g in range(v + 1) if f.has(f"in_{v}_{g}"))
-            groups.append(next(g for g in slots if values.get(f"b{f.boolean(f'in_{v}_{g}')}", 0)))
+            slots = (g for g in range(v + 1) if f.has(f"in_{self.p.team[v]}_{g}"))
+            groups.append(next(g for g in slots if values.get(f"b{sits(self.p, f, v, g)}", 0)))
         kept = choices(f, values)
         candidate = Candidate(f.ii, latest(f, kept), tuple(groups))
         spans = [op.span for op in self.p.ops]

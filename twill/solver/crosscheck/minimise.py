@@ -15,7 +15,10 @@ from twill.solver.crosscheck.windows import round_up, windows
 
 __all__ = ["Optimum", "lower_bound_cycles", "minimise"]
 
-Ask = Callable[[Query], Answer]
+Ask = Callable[[Query, float], Answer]
+
+PATIENCE = 0.25
+"""Share of the time left that one query of the search for I may take, lest the first hard one takes all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +80,8 @@ def minimise(
     began = time.monotonic()
     problem = Problem(graph, machine, options)
 
-    def ask(query: Query) -> Answer:
-        left = timeout_s - (time.monotonic() - began)
+    def ask(query: Query, share: float) -> Answer:
+        left = (timeout_s - (time.monotonic() - began)) * share
         return solve(query, timeout_s=left, workers=workers, seed=seed) if left > 0 else Answer("open", 0.0)
 
     def seconds() -> float:
@@ -90,7 +93,7 @@ def minimise(
     best, proved = _scan(problem, bound, ask) if _late_reservations(graph) else _bisect(problem, bound, ask)
     if best is None or not length:
         return Optimum(best, proved, best is None and proved, bound, seconds())
-    answer = ask(Query(problem, best.ii_cycles, best.length_cycles, shorten=True))
+    answer = ask(Query(problem, best.ii_cycles, best.length_cycles, shorten=True), 1.0)
     short = answer.witness or best
     return Optimum(short, proved, answer.shortest, bound, seconds())
 
@@ -102,7 +105,7 @@ def _late_reservations(graph: LoopGraph) -> bool:
 def _scan(problem: Problem, bound: int, ask: Ask) -> tuple[Witness | None, bool]:
     proved = True
     for ii in range(bound, _limit_cycles(problem) + 1, problem.unit):
-        answer = ask(Query(problem, ii))
+        answer = ask(Query(problem, ii), PATIENCE)
         if answer.witness:
             return answer.witness, proved
         proved &= answer.status == "refuted"
@@ -110,26 +113,27 @@ def _scan(problem: Problem, bound: int, ask: Ask) -> tuple[Witness | None, bool]
 
 
 def _bisect(problem: Problem, bound: int, ask: Ask) -> tuple[Witness | None, bool]:
-    """Double the distance from the bound until something is found, then halve the gap."""
+    """Double the distance from the bound until something is found, then halve the gap.
+
+    A query that stays open counts as a failure for the search, and ends the proof.
+    """
     unit, limit = problem.unit, _limit_cycles(problem)
-    low, step, best = bound, 0, None
+    low, step, best, proved = bound, 0, None, True
     while best is None:
         ii = min(limit, bound + step)
-        answer = ask(Query(problem, ii))
-        if answer.status == "open":
-            return None, False
+        answer = ask(Query(problem, ii), PATIENCE)
+        proved &= answer.status != "open"
         best = answer.witness
         if best is None:
             if ii == limit:
-                return None, True
+                return None, proved
             low, step = ii + unit, max(unit, step * 2)
     while low < best.ii_cycles:
         ii = low + (best.ii_cycles - low) // unit // 2 * unit
-        answer = ask(Query(problem, ii))
-        if answer.status == "open":
-            return best, False
+        answer = ask(Query(problem, ii), PATIENCE)
+        proved &= answer.status != "open"
         if answer.witness:
             best = answer.witness
         else:
             low = ii + unit
-    return best, True
+    return best, proved

@@ -56,8 +56,6 @@ def encode(p: Problem, ii: int, horizon: int, lazy: Lazy) -> Encoded | None:
     nodes: dict[str, tuple[int, int]] = {}
     if p.on("memory"):
         nodes = families.memory(p, f)
-    if p.on("local-registers"):
-        groups.local_registers(p, f)
     if p.on("warp-budget"):
         groups.warp_budget(p, f)
     if lazy.registers:

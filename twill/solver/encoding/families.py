@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterator
 
 from twill.solver.encoding.formula import ORIGIN, Diff, Formula
-from twill.solver.encoding.groups import same, slots_of
+from twill.solver.encoding.groups import same, sits, slots_of
 from twill.solver.problem import BufferSpec, Problem, UnitUse
 
 __all__ = ["apart", "capacity", "completion", "concurrency", "copies", "dependence", "memory", "symmetry"]
@@ -88,8 +88,38 @@ def capacity(p: Problem, f: Formula, *, cumulative: bool) -> None:
             if a.amount + b.amount > cap and u != v:
                 label = ("capacity", f"{unit}: {p.ops[u].name}, {p.ops[v].name}")
                 apart(f, label, u, v, a.length, b.length, b.offset - a.offset)
+        _packing(p, f, unit, cap, uses)
         if cumulative:
             _cumulative(p, f, unit, cap, uses)
+
+
+MOST_GAPS = 24
+
+
+def _packing(p: Problem, f: Formula, unit: str, cap: int, uses: list[tuple[int, UnitUse]]) -> None:
+    """Where a unit is nearly full, the distance of two ops is a sum of the lengths in between, give or take the idle time.
+
+    Implied by the pairwise exclusions, but a refutation over them alone must enumerate orders to see it.
+    """
+    lengths = [x.length for _, x in uses]
+    idle = f.ii - sum(lengths)
+    exclusive = all(2 * x.amount > cap and not x.offset for _, x in uses)
+    if len(uses) < 3 or not exclusive or not 0 <= idle < min(lengths) or len({v for v, _ in uses}) < len(uses):
+        return
+    for (u, a), (v, _) in itertools.combinations(uses, 2):
+        sums = {a.length}
+        for w, x in uses:
+            if w not in (u, v):
+                sums |= {s + x.length for s in sums}
+        ordered = sorted(sums)
+        gaps = [(low + idle, high) for low, high in itertools.pairwise(ordered) if low + idle + 1 < high]
+        if len(gaps) > MOST_GAPS:
+            continue
+        low, high = f.span(u, v)
+        for gap_low, gap_high in gaps:
+            # the distance modulo I is not strictly inside the gap
+            for k in copies(f, low - gap_high + 1, high - gap_low - 1):
+                f.add(("capacity", f"{unit} is full"), Diff(u, v, -gap_low, -k), Diff(v, u, gap_high, k))
 
 
 def _cumulative(p: Problem, f: Formula, unit: str, cap: int, uses: list[tuple[int, UnitUse]]) -> None:
@@ -119,7 +149,7 @@ def concurrency(p: Problem, f: Formula) -> None:
     That a group's issue times add up to at most I follows from this, but stating it spares the solver many proofs.
     """
     for g in range(p.options.groups):
-        terms = [(op.issue, f.boolean(f"in_{v}_{g}")) for v, op in enumerate(p.ops) if g in slots_of(p, v)]
+        terms = [(op.issue, sits(p, f, v, g)) for v, op in enumerate(p.ops) if g in slots_of(p, v)]
         f.at_most(("concurrency", f"group {g}"), terms, f.ii)
     done = excluded_pairs(p) if p.on("capacity") else set()
     for u, v in itertools.combinations(range(len(p.ops)), 2):

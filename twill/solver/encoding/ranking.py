@@ -8,7 +8,7 @@ from twill.solver.candidate import Candidate, same_modulo_order
 from twill.solver.encoding import registers
 from twill.solver.encoding.build import Encoded
 from twill.solver.encoding.formula import ORIGIN, Diff, Formula, Literal
-from twill.solver.encoding.groups import same, slots_of, used_literals
+from twill.solver.encoding.groups import same, sits, slots_of, used_literals
 from twill.solver.problem import Problem
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _waits(p: Problem, f: Formula, most: int) -> None:
             continue
         for g in slots_of(p, dst):
             wait = f.boolean(f"wait_{src}_{g}")
-            f.add(("rank", "waits"), -f.boolean(f"in_{dst}_{g}"), s, wait)
+            f.add(("rank", "waits"), -sits(p, f, dst, g), s, wait)
             terms.append((1, wait))
     f.at_most(("rank", "waits"), sorted(set(terms)), most)
 

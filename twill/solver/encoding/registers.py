@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from twill.solver.encoding.families import copies
 from twill.solver.encoding.formula import Diff, Formula
-from twill.solver.encoding.groups import same, slots_of
+from twill.solver.encoding.groups import same, sits, slots_of
 from twill.solver.problem import Problem, ValueSpec
 
 __all__ = ["Pressure", "pressures", "register_file", "register_limit"]
@@ -23,7 +23,10 @@ def _end_node(p: Problem, f: Formula, v: ValueSpec) -> int:
     f.require(label, Diff(end, v.producer, latency, 0))
     for r in readers:
         s = same(p, f, v.producer, r.op)
-        f.add(label, -s if s else None, Diff(end, r.op, r.hold, r.distance))
+        if s:
+            f.add(label, -s, Diff(end, r.op, r.hold, r.distance))
+        else:
+            f.require(label, Diff(end, r.op, r.hold, r.distance))
     return end
 
 
@@ -134,7 +137,7 @@ def register_file(p: Problem, f: Formula, at: list[Pressure], levels: tuple[int,
         over = {level: f.boolean(f"over_{g}_{level}") for level in levels}
         label = ("register-file", f"group {g}")
         for u in members:
-            here = f.boolean(f"in_{u}_{g}")
+            here = sits(p, f, u, g)
             for width in widths:
                 if p.ops[u].warps >= width:
                     f.add(label, -here, wide[width])
