@@ -8,11 +8,13 @@ from __future__ import annotations
 
 __all__ = [
     "EXIT_DONE",
+    "EXIT_INTERRUPTED",
     "EXIT_REFUSED",
     "EXIT_UNKNOWN",
     "EXIT_USAGE",
     "CheckFailed",
     "GraphError",
+    "InternalError",
     "MachineError",
     "ParameterError",
     "ScheduleFileError",
@@ -25,6 +27,7 @@ EXIT_DONE = 0
 EXIT_REFUSED = 1
 EXIT_USAGE = 2
 EXIT_UNKNOWN = 3
+EXIT_INTERRUPTED = 130
 
 
 class TwillError(Exception):
@@ -77,3 +80,9 @@ class SolverError(TwillError):
     """The solver process died or was interrupted; says nothing about the problem itself."""
 
     exit_code = EXIT_UNKNOWN
+
+
+class InternalError(TwillError):
+    """Twill contradicts itself: its checker refuses what its solver found. Never the user's mistake."""
+
+    exit_code = EXIT_REFUSED

@@ -1,0 +1,165 @@
+"""The commands and their options; what they do is in the modules that they import when called."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from twill.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_USAGE, TwillError
+
+__all__ = ["app", "run"]
+
+EXIT_BROKEN_PIPE = 141
+DEFAULT_TIMEOUT_S = 300.0
+BadCommandLine: type[Exception] = typer.BadParameter.__mro__[1]
+"""Click's ``UsageError``, from whichever click this typer uses."""
+
+app = typer.Typer(
+    name="twill", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False,
+    help="Optimal software pipelines and warp specialization for GPU loops, by constraint solving.",
+    epilog="Exit codes: 0 done, 1 refused (infeasible, illegal), 2 bad input, 3 not known (out of time, solver died).",
+)  # fmt: skip
+
+Target = Annotated[str, typer.Argument(metavar="GRAPH|FILE.json", help="a shipped graph (see `twill list graphs`) or a graph's JSON file")]
+Arch = Annotated[str | None, typer.Option(metavar="sm90|sm100|sm103", help="architecture; stands for its usual machine")]
+MachineOption = Annotated[str | None, typer.Option(metavar="NAME|FILE", help="machine by name, or its TOML file")]
+HeadDim = Annotated[int | None, typer.Option(help="head dimension of Q and K")]
+HeadDimV = Annotated[int | None, typer.Option(help="head dimension of V")]
+Tile = Annotated[str | None, typer.Option(metavar="MxN", help="tile of one sub-tile: rows x columns")]
+Subtiles = Annotated[int | None, typer.Option(help="tiles that a block works on side by side")]
+Dtype = Annotated[str | None, typer.Option(help="element type of the inputs")]
+Settings = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="a setting of the graph; may be repeated")]
+Registers = Annotated[int | None, typer.Option(help="limit of registers per thread in every group")]
+Groups = Annotated[int | None, typer.Option(help="most warp groups allowed")]
+MaxCopies = Annotated[int | None, typer.Option(help="most iterations in flight")]
+MaxII = Annotated[int | None, typer.Option("--max-ii", help="only schedules with I up to this many cycles")]
+TimeUnit = Annotated[int, typer.Option(help="start cycles, I and L are multiples of this")]
+Without = Annotated[list[str] | None, typer.Option(metavar="RULE", help="switch a rule off; may be repeated")]
+With = Annotated[list[str] | None, typer.Option("--with", metavar="RULE", help="switch a rule on; may be repeated")]
+Timeout = Annotated[float, typer.Option(metavar="SECONDS", help="wall time for everything")]
+Seed = Annotated[int, typer.Option(help="seed of the solver")]
+AsJson = Annotated[bool, typer.Option("--json", help="only JSON on the standard output")]
+Output = Annotated[
+    Path | None, typer.Option("-o", "--output", metavar="FILE", help="write the best schedule here, with --top also the next")
+]
+ScheduleFile = Annotated[str, typer.Argument(metavar="FILE", help="a schedule file, or the name of a shipped one")]
+
+
+@app.command()
+def solve(
+    graph: Target, arch: Arch = None, machine: MachineOption = None, head_dim: HeadDim = None, head_dim_v: HeadDimV = None,
+    tile: Tile = None, subtiles: Subtiles = None, dtype: Dtype = None, settings: Settings = None, registers: Registers = None,
+    groups: Groups = None, max_copies: MaxCopies = None, max_ii: MaxII = None, time_unit: TimeUnit = 1, without: Without = None,
+    with_rules: With = None, top: Annotated[int, typer.Option(help="how many of the best schedules to list, by rank")] = 1,
+    timeout: Timeout = DEFAULT_TIMEOUT_S, seed: Seed = 0,
+    crosscheck: Annotated[bool, typer.Option("--crosscheck", help="ask a second solver (CP-SAT) as well; needs ortools")] = False,
+    output: Output = None, as_json: AsJson = False,
+) -> int:  # fmt: skip
+    """Find the best schedule of a loop, with proof, check it independently, and say what it is."""
+    from twill.cli.request import SolveArguments
+    from twill.cli.solve import solve_command
+
+    arguments = SolveArguments(
+        graph, arch, machine, head_dim, head_dim_v, tile, subtiles, dtype, tuple(settings or ()), registers, groups, max_copies, max_ii,
+        time_unit, tuple(without or ()), tuple(with_rules or ()), top, seed,
+    )  # fmt: skip
+    return solve_command(arguments, timeout_s=timeout, with_crosscheck=crosscheck, output=output, as_json=as_json)
+
+
+@app.command()
+def explain(
+    target: Annotated[str, typer.Argument(metavar="FILE|GRAPH", help="a schedule file, or what `twill solve` takes")],
+    ii: Annotated[int | None, typer.Option("--ii", metavar="N", help="ask about this I; default: the next smaller one")] = None,
+    arch: Arch = None, machine: MachineOption = None, head_dim: HeadDim = None, head_dim_v: HeadDimV = None,
+    tile: Tile = None, subtiles: Subtiles = None, dtype: Dtype = None, settings: Settings = None, registers: Registers = None,
+    groups: Groups = None, max_copies: MaxCopies = None, max_ii: MaxII = None, time_unit: TimeUnit = 1, without: Without = None,
+    with_rules: With = None, timeout: Timeout = DEFAULT_TIMEOUT_S, seed: Seed = 0,
+) -> int:  # fmt: skip
+    """Why the initiation interval cannot be smaller, or why there is no schedule at all."""
+    from twill.cli.explain import explain_command
+    from twill.cli.request import SolveArguments
+
+    arguments = SolveArguments(
+        target, arch, machine, head_dim, head_dim_v, tile, subtiles, dtype, tuple(settings or ()), registers, groups, max_copies, max_ii,
+        time_unit, tuple(without or ()), tuple(with_rules or ()), 1, seed,
+    )  # fmt: skip
+    return explain_command(arguments, ii_cycles=ii, timeout_s=timeout)
+
+
+@app.command()
+def check(
+    file: ScheduleFile, machine: MachineOption = None,
+    ignore_hash: Annotated[bool, typer.Option("--ignore-hash", help="check a file that was edited")] = False, as_json: AsJson = False,
+) -> int:  # fmt: skip
+    """Check a schedule file against every rule, without the solver."""
+    from twill.cli.check import check_command
+
+    return check_command(file, machine=machine, ignore_hash=ignore_hash, as_json=as_json)
+
+
+@app.command()
+def show(
+    file: ScheduleFile, rows: Annotated[int, typer.Option(help="about how many rows to show one period in")] = 40,
+) -> int:  # fmt: skip
+    """Show one steady-state period of a schedule as a table: cycles down, warp groups and units across."""
+    from twill.cli.show import show_command
+
+    return show_command(file, rows=rows)
+
+
+@app.command(name="list")
+def list_(
+    what: Annotated[str | None, typer.Argument(metavar="[graphs|machines|rules|schedules]", help="default: all of them")] = None,
+) -> int:
+    """List what ships with twill."""
+    from twill.cli.listing import list_command
+
+    return list_command(what)
+
+
+@app.command()
+def schema(what: Annotated[str, typer.Argument(metavar="[schedule|graph|machine]")] = "schedule") -> int:
+    """Print the JSON Schema of a file format."""
+    from twill.cli.schema import schema_command
+
+    return schema_command(what)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code; whatever the user can cause ends as a message, not as a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    try:
+        code = app(list(arguments) or ["--help"], prog_name="twill", standalone_mode=False)
+        sys.stdout.flush()
+    except TwillError as error:
+        return _complain(str(error), error.exit_code)
+    except BadCommandLine as error:
+        return _bad_command_line(error)
+    except (KeyboardInterrupt, typer.Abort):
+        return _complain("interrupted; nothing was written", EXIT_INTERRUPTED, kind="")
+    except BrokenPipeError:
+        # the reader has gone, as in `twill show FILE | head`: nobody to tell, and nothing to flush at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+    except OSError as error:
+        return _complain(f"{error}\n  next step: see that the file or device named here can be used", EXIT_USAGE)
+    return code if isinstance(code, int) else EXIT_DONE
+
+
+def _complain(message: str, code: int, *, kind: str = "error: ") -> int:
+    sys.stderr.write(f"twill: {kind}{message}\n")
+    return code
+
+
+def _bad_command_line(error: Exception) -> int:
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "twill"
+    message: str = error.format_message() if hasattr(error, "format_message") else str(error)
+    return _complain(f"{message}\n  next step: see `{command} --help`", EXIT_USAGE)
