@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-import twill.solver
 from twill.model.graph import LoopGraph
 from twill.model.schedule import Options
 from twill.model.validate import validate_graph
@@ -13,7 +12,7 @@ from twill.model.validate import validate_graph
 from .brute_force import broken_rule, length_of, optimum
 from .tiny import TINY, graphs, mirrored, options, pipelines
 
-pytestmark = pytest.mark.skipif(not hasattr(twill.solver, "solve"), reason="twill.solver.solve is not there yet")
+solver = pytest.importorskip("twill.solver.solve", reason="twill.solver.solve is not there yet")
 
 FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -22,7 +21,7 @@ def agree(graph: LoopGraph, choice: Options) -> None:
     """Same I and L, or both none; and what the solver wrote is legal, groups and all."""
     validate_graph(graph, TINY)
     best = optimum(graph, TINY, choice)
-    outcome = twill.solver.solve(graph, TINY, choice)
+    outcome = solver.solve(graph, TINY, choice)
     if best is None:
         assert not outcome.schedules
         assert outcome.status != "optimal"
