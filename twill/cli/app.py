@@ -1,21 +1,26 @@
-"""The commands and their options; what they do is in the modules that they import when called."""
+"""The commands and their options. A command here only parses: it returns the work to do, which `run` does outside of typer.
+
+What the commands do is in the modules that they import when called.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from twill.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_USAGE, TwillError
+from twill.errors import EXIT_INTERRUPTED, EXIT_USAGE, TwillError
 
 __all__ = ["app", "run"]
 
 EXIT_BROKEN_PIPE = 141
 DEFAULT_TIMEOUT_S = 300.0
+Work = Callable[[], int]
 BadCommandLine: type[Exception] = typer.BadParameter.__mro__[1]
 """Click's ``UsageError``, from whichever click this typer uses."""
 
@@ -59,7 +64,7 @@ def solve(
     timeout: Timeout = DEFAULT_TIMEOUT_S, seed: Seed = 0,
     crosscheck: Annotated[bool, typer.Option("--crosscheck", help="ask a second solver (CP-SAT) as well; needs ortools")] = False,
     output: Output = None, as_json: AsJson = False,
-) -> int:  # fmt: skip
+) -> Work:  # fmt: skip
     """Find the best schedule of a loop, with proof, check it independently, and say what it is."""
     from twill.cli.request import SolveArguments
     from twill.cli.solve import solve_command
@@ -68,7 +73,7 @@ def solve(
         graph, arch, machine, head_dim, head_dim_v, tile, subtiles, dtype, tuple(settings or ()), registers, groups, max_copies, max_ii,
         time_unit, tuple(without or ()), tuple(with_rules or ()), top, seed,
     )  # fmt: skip
-    return solve_command(arguments, timeout_s=timeout, with_crosscheck=crosscheck, output=output, as_json=as_json)
+    return partial(solve_command, arguments, timeout_s=timeout, with_crosscheck=crosscheck, output=output, as_json=as_json)
 
 
 @app.command()
@@ -79,7 +84,7 @@ def explain(
     tile: Tile = None, subtiles: Subtiles = None, dtype: Dtype = None, settings: Settings = None, registers: Registers = None,
     groups: Groups = None, max_copies: MaxCopies = None, max_ii: MaxII = None, time_unit: TimeUnit = 1, without: Without = None,
     with_rules: With = None, timeout: Timeout = DEFAULT_TIMEOUT_S, seed: Seed = 0,
-) -> int:  # fmt: skip
+) -> Work:  # fmt: skip
     """Why the initiation interval cannot be smaller, or why there is no schedule at all."""
     from twill.cli.explain import explain_command
     from twill.cli.request import SolveArguments
@@ -88,46 +93,46 @@ def explain(
         target, arch, machine, head_dim, head_dim_v, tile, subtiles, dtype, tuple(settings or ()), registers, groups, max_copies, max_ii,
         time_unit, tuple(without or ()), tuple(with_rules or ()), 1, seed,
     )  # fmt: skip
-    return explain_command(arguments, ii_cycles=ii, timeout_s=timeout)
+    return partial(explain_command, arguments, ii_cycles=ii, timeout_s=timeout)
 
 
 @app.command()
 def check(
     file: ScheduleFile, machine: MachineOption = None,
     ignore_hash: Annotated[bool, typer.Option("--ignore-hash", help="check a file that was edited")] = False, as_json: AsJson = False,
-) -> int:  # fmt: skip
+) -> Work:  # fmt: skip
     """Check a schedule file against every rule, without the solver."""
     from twill.cli.check import check_command
 
-    return check_command(file, machine=machine, ignore_hash=ignore_hash, as_json=as_json)
+    return partial(check_command, file, machine=machine, ignore_hash=ignore_hash, as_json=as_json)
 
 
 @app.command()
 def show(
     file: ScheduleFile, rows: Annotated[int, typer.Option(help="about how many rows to show one period in")] = 40,
-) -> int:  # fmt: skip
+) -> Work:  # fmt: skip
     """Show one steady-state period of a schedule as a table: cycles down, warp groups and units across."""
     from twill.cli.show import show_command
 
-    return show_command(file, rows=rows)
+    return partial(show_command, file, rows=rows)
 
 
 @app.command(name="list")
 def list_(
     what: Annotated[str | None, typer.Argument(metavar="[graphs|machines|rules|schedules]", help="default: all of them")] = None,
-) -> int:
+) -> Work:
     """List what ships with twill."""
     from twill.cli.listing import list_command
 
-    return list_command(what)
+    return partial(list_command, what)
 
 
 @app.command()
-def schema(what: Annotated[str, typer.Argument(metavar="[schedule|graph|machine]")] = "schedule") -> int:
+def schema(what: Annotated[str, typer.Argument(metavar="[schedule|graph|machine]")] = "schedule") -> Work:
     """Print the JSON Schema of a file format."""
     from twill.cli.schema import schema_command
 
-    return schema_command(what)
+    return partial(schema_command, what)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -136,13 +141,15 @@ def run(arguments: Sequence[str]) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     try:
-        code = app(list(arguments) or ["--help"], prog_name="twill", standalone_mode=False)
+        work = app(list(arguments) or ["--help"], prog_name="twill", standalone_mode=False)
+        # a number is the exit code of --help
+        code: int = work() if callable(work) else work
         sys.stdout.flush()
     except TwillError as error:
         return _complain(str(error), error.exit_code)
     except BadCommandLine as error:
         return _bad_command_line(error)
-    except (KeyboardInterrupt, typer.Abort):
+    except KeyboardInterrupt:
         return _complain("interrupted; nothing was written", EXIT_INTERRUPTED, kind="")
     except BrokenPipeError:
         # the reader has gone, as in `twill show FILE | head`: nobody to tell, and nothing to flush at exit
@@ -150,7 +157,7 @@ def run(arguments: Sequence[str]) -> int:
         return EXIT_BROKEN_PIPE
     except OSError as error:
         return _complain(f"{error}\n  next step: see that the file or device named here can be used", EXIT_USAGE)
-    return code if isinstance(code, int) else EXIT_DONE
+    return code
 
 
 def _complain(message: str, code: int, *, kind: str = "error: ") -> int:

@@ -33,7 +33,10 @@ def facts(schedule: Schedule, reasons: Mapping[str, str] | None = None) -> Table
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
-    rank, proved = schedule.rank, "proved best" if schedule.proof.rank_proved else "not proved best: time ran out"
+    rank, proved = (
+        schedule.rank,
+        "proved best at this I and L" if schedule.proof.rank_proved else "not proved best at this I and L: time ran out",
+    )
     table.add_row("interval", ii_in_words(schedule))
     table.add_row("length", length_in_words(schedule))
     table.add_row("bottleneck", bottleneck(schedule))
@@ -42,7 +45,7 @@ def facts(schedule: Schedule, reasons: Mapping[str, str] | None = None) -> Table
     table.add_row(
         "rank",
         f"{counted(rank.groups, 'group')}, {counted(rank.handovers, 'hand-over')}, {counted(rank.waits, 'wait')}, "
-        f"{counted(rank.register_peak, 'register')} at the peak, slack {counted(rank.slack_cycles, 'cycle')}; {proved}",
+        f"{counted(rank.register_peak, 'register')} at the peak, slack {counted(rank.slack_cycles, 'cycle')}\n{proved}",
     )
     return table
 

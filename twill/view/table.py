@@ -68,6 +68,13 @@ def _columns(schedule: Schedule) -> list[tuple[str, list[_Slot]]]:
     return columns + [(unit, slots) for unit, slots in by_unit.items() if slots]
 
 
+def _widest(slots: Sequence[_Slot], step: int, period: int) -> int:
+    """Room to show what begins in every row of a column; three or more in one row are not reason enough to be wider than two."""
+    longest = max(len(label(s.op, s.stage)) for s in slots)
+    crowd = max(sum(s.begins(low, low + step) for s in slots) for low in range(0, period, step))
+    return longest if crowd < 2 else 2 * longest + 1
+
+
 def _shared_out(wanted: Sequence[int], room: int) -> list[int]:
     """Widths that together take at most ``room``: each what it wants, or all of the rest the same, but at least `NARROWEST`."""
     level = max(wanted)
@@ -95,7 +102,7 @@ def period_table(schedule: Schedule, *, rows: int = 40, width: int = 100) -> Tab
     ii, step = schedule.ii_cycles, bucket_cycles(schedule.ii_cycles, rows)
     columns = _columns(schedule)
     first = max(len("cycle"), len(str(ii)))
-    wanted = [max(len(name), *(len(label(s.op, s.stage)) for s in slots)) for name, slots in columns]
+    wanted = [max(len(name), _widest(slots, step, ii)) for name, slots in columns]
     widths = _shared_out(wanted, width - first - len(columns))
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("cycle", justify="right", width=first, no_wrap=True)
