@@ -170,7 +170,7 @@ def write_schedule(
     placed: Mapping[str, tuple[int, int]] | None = None, options: Options | None = None, length: int | None = None,
 ) -> Schedule:  # fmt: skip
     """A schedule file. ``placed`` gives (offset, stages) of every buffer; a proof that needs a solver is left open."""
-    options = options or Options(groups=4, max_copies=4)
+    options = options or Options(groups=4, max_copies=4, without=("register-tiles",))
     placed = placed or {}
     group = {op: name for name, ops in groups.items() for op in ops}
     unit = options.time_unit_cycles

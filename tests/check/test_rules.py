@@ -180,7 +180,7 @@ def test_register_limit_of_machine_and_option() -> None:
     f = only(check_schedule(write_ring(machine), machine), "register-limit")
     assert (f.op, f.cycle) == ("one", 360 - 220)
     assert "72 registers per thread; the machine allows 71" in f.message
-    options = Options(groups=4, max_copies=4, registers=64)
+    options = Options(groups=4, max_copies=4, registers=64, without=("register-tiles",))
     assert (
         "the option allows 64"
         in only(check_schedule(write_ring(handmade_machine(), options), handmade_machine()), "register-limit").message
@@ -217,10 +217,11 @@ def test_rules_switched_off_are_not_enforced(rule: str) -> None:
         machine = handmade_machine(per_thread_max=64)
     elif rule == "register-file":
         machine = handmade_machine(file=20000)
-    else:
+    elif rule == "warp-budget":
         groups_allowed = 3
+    crossing = () if rule == "register-tiles" else ("register-tiles",)
     for without in ((), (rule,)):
-        options = Options(groups=groups_allowed, max_copies=4, without=without)
+        options = Options(groups=groups_allowed, max_copies=4, without=(*crossing, *without))
         schedule = write_schedule(graph, machine, ii=ii, starts=starts, groups=groups, placed=placed, options=options)
         assert rules(check_schedule(schedule, machine)) == (set() if without else {rule})
 

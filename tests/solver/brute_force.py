@@ -101,9 +101,31 @@ def broken_by_groups(graph: LoopGraph, machine: Machine, options: Options, group
         total = sum(w for w in warps if w % 4 == 0) + (shared + 3) // 4 * 4
         if total > machine.registers.max_warps.value or len(used) > options.groups:
             return "warp-budget"
+    if _on(options, "register-tiles") and any(groups[v.producer] != groups[r.op] for v in graph.values for r in v.readers):
+        return "register-tiles"
+    if _on(options, "blocking") and _blocked(graph, groups):
+        return "blocking"
     if "local-registers" in options.with_rules and any(e.kind == "registers" and groups[e.src] != groups[e.dst] for e in graph.edges):
         return "local-registers"
     return None
+
+
+def _blocked(graph: LoopGraph, groups: Groups) -> bool:
+    """Whether a waiting op shares its group with free work that no path leads to."""
+    waiting = {
+        e.dst
+        for e in graph.edges
+        if e.kind in ("smem", "tmem") and graph.op(e.src).asynchronous and not graph.op(e.dst).asynchronous
+    }
+    inside = [(e.src, e.dst) for e in graph.edges if e.distance == 0]
+    for w in waiting:
+        reached = {w}
+        while more := {b for a, b in inside if a in reached} - reached:
+            reached |= more
+        for x in graph.ops:
+            if not x.asynchronous and x.name not in waiting and x.name not in reached and groups[x.name] == groups[w]:
+                return True
+    return False
 
 
 def _broken_by_units(graph: LoopGraph, machine: Machine, options: Options, ii: int, starts: Starts) -> str | None:
@@ -187,7 +209,7 @@ def _broken_by_buffers(graph: LoopGraph, machine: Machine, options: Options, ii:
         placed = [_life(b, options, ii, starts, groups) for b in graph.buffers if b.memory == name]
 
         def rounded(p: _Placed, step: int = memory.alignment) -> int:
-            return -(-p.stages * p.buffer.size // step) * step
+            return p.stages * (-(-p.buffer.size // step) * step)
 
         if _on(options, "memory"):
             if not memory.overlay and sum(rounded(p) for p in placed) > capacity:
@@ -205,7 +227,10 @@ def _life(b: Buffer, options: Options, ii: int, starts: Starts, groups: Groups) 
         return _Placed(b, 1, (True,) * ii)
     begin = min(starts[w] for w in b.writers)
     end = max(
-        starts[r.op] + r.distance * ii + r.hold_cycles + (r.cross_group_cycles if any(groups[w] != groups[r.op] for w in b.writers) else 0)
+        starts[r.op]
+        + r.distance * ii
+        + r.hold_cycles
+        + (r.cross_group_cycles if _on(options, "hand-over") and any(groups[w] != groups[r.op] for w in b.writers) else 0)
         for r in b.readers
     )
     stages = max(1, -(-(end - begin) // ii)) if _on(options, "memory") else 1
@@ -216,9 +241,13 @@ def _place(todo: Sequence[_Placed], done: Sequence[tuple[_Placed, int]], capacit
     if not todo:
         return True
     new = todo[0]
-    for offset in range(0, capacity - new.stages * new.buffer.size + 1, step):
+
+    def extent(p: _Placed) -> int:
+        return p.stages * (-(-p.buffer.size // step) * step)
+
+    for offset in range(0, capacity - extent(new) + 1, step):
         for old, at in done:
-            apart = at + old.stages * old.buffer.size <= offset or offset + new.stages * new.buffer.size <= at
+            apart = at + extent(old) <= offset or offset + extent(new) <= at
             single = new.stages == old.stages == 1 and not (new.buffer.persistent or old.buffer.persistent)
             never = not any(a and b for a, b in zip(new.occupied, old.occupied, strict=True))
             if not (apart or (overlay and single and never)):

@@ -10,7 +10,7 @@ from twill.model.schedule import Options
 
 RULES = (
     "hand-over", "capacity", "memory", "placement", "variable-latency", "exposed-wait", "concurrency", "register-limit",
-    "register-file", "warp-budget",
+    "register-file", "blocking", "register-tiles", "warp-budget",
 )  # fmt: skip
 
 

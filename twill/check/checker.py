@@ -31,6 +31,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("concurrency", warps.concurrency),
     ("register-limit", registers.register_limit),
     ("register-file", registers.register_file),
+    ("register-tiles", warps.register_tiles),
     ("warp-budget", warps.warp_budget),
     ("local-registers", warps.local_registers),
 )

@@ -16,7 +16,7 @@ DEFINITIONS = ("uniqueness", "completion", "dependence")
 
 SWITCHABLE = (
     "hand-over", "capacity", "memory", "placement", "variable-latency", "exposed-wait", "blocking", "concurrency",
-    "register-limit", "register-file", "warp-budget",
+    "register-limit", "register-file", "register-tiles", "warp-budget",
 )  # fmt: skip
 """Rules that ``options.without`` may name."""
 

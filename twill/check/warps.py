@@ -1,4 +1,5 @@
-"""Rules about who executes what: variable-latency, exposed-wait, blocking, concurrency, warp-budget, local-registers."""
+"""Rules about who executes what: variable-latency, exposed-wait, blocking, concurrency, warp-budget,
+register-tiles, local-registers."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from twill.check.facts import Facts, round_up
 from twill.check.report import Finding, finding
 
 __all__ = [
-    "WARPGROUP", "blocking", "concurrency", "exposed_wait", "group_warps", "local_registers", "sharing_warps", "variable_latency",
-    "warp_budget",
+    "WARPGROUP", "blocking", "concurrency", "exposed_wait", "group_warps", "local_registers", "register_tiles", "sharing_warps",
+    "variable_latency", "warp_budget",
 ]  # fmt: skip
 
 WARPGROUP = 4
@@ -108,3 +109,12 @@ def local_registers(facts: Facts) -> Iterator[Finding]:
         if edge.kind == "registers" and not facts.same(edge.src, edge.dst):
             text = f"{edge.label} carries registers from group {facts.group[edge.src]} to group {facts.group[edge.dst]}; none may cross"
             yield finding("local-registers", edge.dst, facts.start[edge.dst], text)
+
+
+def register_tiles(facts: Facts) -> Iterator[Finding]:
+    """Register values are read in the group that made them."""
+    for value in facts.graph.values:
+        for r in value.readers:
+            if not facts.same(value.producer, r.op):
+                text = f"reads {value.name} in group {facts.group[r.op]}; it lives in the registers of group {facts.group[value.producer]}"
+                yield finding("register-tiles", r.op, facts.start[r.op], text)

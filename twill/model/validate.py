@@ -83,6 +83,8 @@ def _check_units(graph: LoopGraph, machine: Machine) -> None:
                 f"op {op.name} is synchronous but its warps are busy for {op.issue_cycles} of {op.latency_cycles} cycles",
                 "make it asynchronous, or set issue_cycles to its latency",
             )
+        if op.warps != 1 and op.warps % 4:
+            raise GraphError(f"op {op.name} needs {op.warps} warps", "use 1, or a multiple of 4: a warpgroup has four warps")
         if op.span_cycles == 0:
             raise GraphError(f"op {op.name} takes no time at all", "give it a latency or a reservation")
 

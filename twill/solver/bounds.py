@@ -1,6 +1,6 @@
 """Lower bounds on the initiation interval and the length, and the windows that they imply.
 
-All in time units. Each bound belongs to a rule and is 0 while that rule is off (``docs/formulation.md`` section 4).
+All in cycles. Each bound belongs to a rule and is 0 while that rule is off (``docs/formulation.md`` section 4).
 """
 
 from __future__ import annotations
@@ -166,10 +166,14 @@ def distances(problem: Problem, ii: int, length: int) -> Distances | None:
     low = [[NEVER] * n for _ in range(n)]
     for v in range(n):
         low[v][v] = 0
+    q = problem.unit_cycles
     for e in problem.edges:
-        weight = e.cheapest - e.distance * ii
+        cost = e.cheapest
         if problem.separated(e.src, e.dst):
-            weight = e.latency + e.cross - e.distance * ii
+            cost = e.cross
+        elif problem.together(e.src, e.dst):
+            cost = e.same
+        weight = -(-cost // q) * q - e.distance * ii
         low[e.src][e.dst] = max(low[e.src][e.dst], weight)
     for k in range(n):
         through = low[k]
@@ -184,16 +188,17 @@ def distances(problem: Problem, ii: int, length: int) -> Distances | None:
     if any(low[v][v] > 0 for v in range(n)):
         return None
     early = [max(0, max(low[u][v] for u in range(n))) for v in range(n)]
-    late = [min(length - problem.ops[w].span - low[v][w] for w in range(n) if low[v][w] > NEVER) for v in range(n)]
+    late = [min((length - problem.ops[w].span) // q * q - low[v][w] for w in range(n) if low[v][w] > NEVER) for v in range(n)]
     return Distances(low, early, late)
 
 
 def critical_path(problem: Problem, ii: int) -> int:
-    """No schedule with this I can be shorter."""
+    """No schedule with this I can be shorter; a multiple of the time unit."""
     d = distances(problem, ii, 10**8)
     if d is None:
         return 10**9
-    return max(d.early[v] + problem.ops[v].span for v in range(len(problem.ops)))
+    q = problem.unit_cycles
+    return max(-(-(d.early[v] + problem.ops[v].span) // q) * q for v in range(len(problem.ops)))
 
 
 def fewest_groups(problem: Problem) -> int:

@@ -1,4 +1,4 @@
-"""A candidate schedule in time units, and everything that follows from its starts and groups.
+"""A candidate schedule, and everything that follows from its starts and groups.
 
 The quantities are defined in ``docs/formulation.md``; `broken` names what a relaxed formula let through.
 """
@@ -17,14 +17,16 @@ __all__ = ["Candidate", "broken", "group_needs", "lifetime", "place", "pressures
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Starts in time units and a group number for every op, at one I."""
+    """Starts in cycles and a group number for every op, at one I."""
 
     ii: int
     starts: tuple[int, ...]
     groups: tuple[int, ...]
 
     def length(self, p: Problem) -> int:
-        return max(t + op.span for t, op in zip(self.starts, p.ops, strict=True))
+        """L: the end of the last op, rounded up to the time unit."""
+        longest = max(t + op.span for t, op in zip(self.starts, p.ops, strict=True))
+        return -(-longest // p.unit_cycles) * p.unit_cycles
 
     def members(self) -> dict[int, list[int]]:
         """Ops by group."""
@@ -46,7 +48,7 @@ def lifetime(p: Problem, c: Candidate, b: BufferSpec) -> tuple[int, int]:
 
 def stages_needed(p: Problem, c: Candidate, b: BufferSpec) -> int:
     """Copies that the live range takes; 1 for a persistent buffer."""
-    if b.persistent:
+    if b.persistent or not p.on("memory"):
         return 1
     start, end = lifetime(p, c, b)
     return max(1, -(-(end - start) // c.ii))
@@ -180,13 +182,16 @@ def broken(p: Problem, c: Candidate, lazy: Lazy) -> Lazy | None:
         return Lazy(lazy.cumulative, True, lazy.levels, lazy.placement)
     if p.on("register-file") and file_use(p, c) > int(p.machine.registers.file.value):
         granule = int(p.machine.registers.granularity.value)
-        limit = int(p.machine.registers.per_thread_max.value)
-        new = lazy if lazy.levels else Lazy(lazy.cumulative, True, tuple(range(40, limit, 2 * granule)), lazy.placement)
-        for need in group_needs(p, c).values():
-            new = new.with_level(need - granule) if lazy.levels else new
+        start, limit = int(p.machine.registers.per_thread_min.value) + 2 * granule, int(p.machine.registers.per_thread_max.value)
+        new = lazy
+        if not lazy.levels:
+            new = Lazy(lazy.cumulative, True, tuple(range(start, limit, 2 * granule)), lazy.placement)
+        if new == lazy or not new.levels:
+            for need in group_needs(p, c).values():
+                new = new.with_level(need - granule)
         assert new != lazy, "a model breaks the register file at levels that its formula contains"
         return new
-    if p.on("placement") and p.on("memory") and any(
+    if p.on("placement") and any(
         place(p, c, m, {b.name: stages_needed(p, c, b) for b in p.buffers}) is None for m in p.memory
     ):
         assert not lazy.placement, "a model has no placement although its formula contains one"

@@ -17,7 +17,7 @@ UNBOUNDED = 10**12
 
 def choices(f: Formula, values: dict[str, int]) -> list[Diff]:
     """One satisfied difference atom of every clause that no Boolean satisfies."""
-    times = [values.get(f"t{i}", 0) for i in range(f.nodes)]
+    times = [values.get(f"t{i}", 0) * f.unit for i in range(f.nodes)]
 
     def margin(d: Diff) -> int:
         a = 0 if d.a == ORIGIN else times[d.a]
@@ -36,11 +36,11 @@ def choices(f: Formula, values: dict[str, int]) -> list[Diff]:
     return [d for d in map(choice, f.clauses) if d is not None]
 
 
-def _relax(nodes: int, kept: list[Diff], ii: int) -> list[int] | None:
+def _relax(nodes: int, kept: list[Diff], ii: int, unit: int) -> list[int] | None:
     """Latest times under the atoms, or None if they contradict one another at this I."""
     edges: dict[tuple[int, int], int] = {}
     for d in kept:
-        bound = d.c0 + d.c1 * ii
+        bound = -(-(d.c0 + d.c1 * ii) // unit) * unit
         key = (d.a, d.b)
         edges[key] = max(edges.get(key, -UNBOUNDED), bound)
     times = [UNBOUNDED] * nodes
@@ -61,7 +61,7 @@ def _relax(nodes: int, kept: list[Diff], ii: int) -> list[int] | None:
 
 def latest(f: Formula, kept: list[Diff]) -> tuple[int, ...]:
     """Latest start of every op, shifted so that the first op starts at 0."""
-    times = _relax(f.nodes, kept, f.ii)
+    times = _relax(f.nodes, kept, f.ii, f.unit)
     assert times is not None, "a model contradicts its own choices"
     starts = times[: f.ops]
     first = min(starts)
@@ -73,14 +73,14 @@ def smallest_ii(f: Formula, kept: list[Diff], floor: int) -> int:
 
     The I's that a system allows form an interval, so bisection below the model's own I finds its end.
     """
-    low, high = floor, f.ii
+    low, high = -(-floor // f.unit), f.ii // f.unit
     while low < high:
         middle = (low + high) // 2
-        if _relax(f.nodes, kept, middle) is None:
+        if _relax(f.nodes, kept, middle * f.unit, f.unit) is None:
             low = middle + 1
         else:
             high = middle
-    return high
+    return high * f.unit
 
 
 def shortest(f: Formula, kept: list[Diff], spans: list[int]) -> int:
@@ -96,4 +96,5 @@ def shortest(f: Formula, kept: list[Diff], spans: list[int]) -> int:
                 if least > early[d.a]:
                     early[d.a] = least
                     changed = True
-    return max(t + span for t, span in zip(early[: f.ops], spans, strict=True))
+    longest = max(t + span for t, span in zip(early[: f.ops], spans, strict=True))
+    return -(-longest // f.unit) * f.unit

@@ -43,12 +43,11 @@ def explain_refutation(p: Problem, session: Session, lazy: Lazy, ii: int, progre
     OutOfTime : the session's deadline passed.
     """
     say = progress or (lambda _: None)
-    cycles = ii * p.unit_cycles
     bounds = lower_bounds(p)
-    if bounds.best > ii:
+    if bounds.best > ii * p.unit_cycles:
         name = bounds.binding
-        words = f"{name} bound: {bounds.reasons[name]}, which takes I >= {bounds.best * p.unit_cycles}"
-        return Core(cycles, (BOUND_RULES[name],), {BOUND_RULES[name]: (name,)}, (words,))
+        words = f"{name} bound: {bounds.reasons[name]}, which takes I >= {bounds.best}"
+        return Core(ii * p.unit_cycles, (BOUND_RULES[name],), {BOUND_RULES[name]: (name,)}, (words,))
     lazy = _refuting(p, session, lazy, ii)
     if lazy is None:
         return None
@@ -63,9 +62,9 @@ def explain_refutation(p: Problem, session: Session, lazy: Lazy, ii: int, progre
     subjects = _subjects(_only(p, tuple(needed)), session, lazy, ii)
     words = tuple(_sentence(rule, subjects.get(rule, ())) for rule in needed)
     if not needed:
-        path = critical_path(p, ii) * p.unit_cycles
+        path = critical_path(p, ii * p.unit_cycles)
         words = (f"the dependences alone forbid it: the critical path is {path} cycles, over {p.options.max_copies} iterations in flight",)
-    return Core(cycles, tuple(needed), subjects, words)
+    return Core(ii * p.unit_cycles, tuple(needed), subjects, words)
 
 
 def _only(p: Problem, rules: tuple[str, ...]) -> Problem:
@@ -77,27 +76,25 @@ def _only(p: Problem, rules: tuple[str, ...]) -> Problem:
 
 def _refuting(p: Problem, session: Session, lazy: Lazy, ii: int) -> Lazy | None:
     """What must be spelled out for the refutation; None if there is a schedule."""
-    from twill.solver.query import Query
     from twill.solver.search import Search
 
     search = Search(p, session)
     search.lazy = lazy
-    answer = search.ask(Query(ii, search.horizon(ii), p.options.groups))
+    answer = search.ask(search.full_query(ii))
     return search.lazy if answer is None else None
 
 
 def _refuted(p: Problem, session: Session, lazy: Lazy, ii: int) -> bool:
-    from twill.solver.query import Query
     from twill.solver.search import Search
 
     search = Search(p, session)
     search.lazy = replace(lazy)
-    return search.ask(Query(ii, search.horizon(ii), p.options.groups)) is None
+    return search.ask(search.full_query(ii)) is None
 
 
 def _subjects(p: Problem, session: Session, lazy: Lazy, ii: int) -> dict[str, tuple[str, ...]]:
     """Subjects of a minimised unsat core, by rule; empty where the known windows alone refute."""
-    encoded = encode(p, ii, ii * p.options.max_copies, lazy)
+    encoded = encode(p, ii * p.unit_cycles, ii * p.unit_cycles * p.options.max_copies, lazy)
     if encoded is None:
         return {}
     f = encoded.formula

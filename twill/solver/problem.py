@@ -1,7 +1,6 @@
-"""The solver's view of a graph, a machine and the options: integers only, in time units.
+"""The solver's view of a graph, a machine and the options: indices instead of names, in cycles.
 
-Durations are rounded up to whole time units, so a schedule in units is legal in cycles; `rounding_error`
-says how far ratios of costs are off.
+Starts, I and L are multiples of the time unit; `rounding_error` says how far that may stretch the costs.
 """
 
 from __future__ import annotations
@@ -71,12 +70,11 @@ class OpSpec:
 
 @dataclass(frozen=True, slots=True)
 class EdgeSpec:
-    """``dst`` no earlier than ``src`` + latency + (same or cross) - distance * I; op indices."""
+    """``dst`` no earlier than ``src`` + (same or cross) - distance * I; latency included, op indices."""
 
     src: int
     dst: int
     distance: int
-    latency: int
     same: int
     cross: int
     registers: bool
@@ -84,7 +82,7 @@ class EdgeSpec:
 
     @property
     def cheapest(self) -> int:
-        return self.latency + min(self.same, self.cross)
+        return min(self.same, self.cross)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +137,11 @@ class Problem:
     rules: frozenset[str]
     team: tuple[int, ...]
     apart: frozenset[tuple[int, int]]
+
+    @property
+    def slots(self) -> int:
+        """Groups that a schedule may use; the limit is part of the rule warp-budget."""
+        return min(len(self.ops), self.options.groups if self.on("warp-budget") else len(self.ops))
 
     def on(self, rule: str) -> bool:
         """Whether a rule is in force."""
@@ -224,13 +227,8 @@ def _blocked_work(graph: LoopGraph) -> dict[str, frozenset[str]]:
 
 
 def make_problem(graph: LoopGraph, machine: Machine, options: Options) -> Problem:
-    """Resolve names to indices and cycles to time units."""
-    q = options.time_unit_cycles
+    """Resolve names to indices and options to rules in force."""
     rules = rules_in_force(options)
-
-    def up(cycles: int) -> int:
-        return -(-cycles // q)
-
     index = {op.name: i for i, op in enumerate(graph.ops)}
     variable = {op.name for op in graph.ops if op.variable_latency}
     touches = {v.producer for v in graph.values} | {r.op for v in graph.values for r in v.readers}
@@ -238,19 +236,19 @@ def make_problem(graph: LoopGraph, machine: Machine, options: Options) -> Proble
     blocks = _blocked_work(graph)
     ops = tuple(
         OpSpec(
-            name=op.name, span=up(op.span_cycles), issue=up(op.issue_cycles), latency=up(op.latency_cycles),
+            name=op.name, span=op.span_cycles, issue=op.issue_cycles, latency=op.latency_cycles,
             asynchronous=op.asynchronous, variable=op.variable_latency,
             exposed=op.asynchronous and not op.variable_latency and op.name not in touches and op.name in waits,
             blocks=frozenset(index[x] for x in blocks.get(op.name, ())), warps=op.warps,
-            uses=tuple(UnitUse(r.unit, up(r.offset), up(r.cycles), r.amount) for r in op.reservations),
+            uses=tuple(UnitUse(r.unit, r.offset, r.cycles, r.amount) for r in op.reservations),
         )
         for op in graph.ops
     )  # fmt: skip
     hand_over = "hand-over" in rules
     edges = tuple(
-        EdgeSpec(index[e.src], index[e.dst], e.distance, 0,
-                 up(e.latency_cycles + e.same_group_cycles),
-                 up(e.latency_cycles + (e.cross_group_cycles if hand_over else e.same_group_cycles)),
+        EdgeSpec(index[e.src], index[e.dst], e.distance,
+                 e.latency_cycles + e.same_group_cycles,
+                 e.latency_cycles + (e.cross_group_cycles if hand_over else e.same_group_cycles),
                  e.kind == "registers", e.label)
         for e in graph.edges
     )  # fmt: skip
@@ -261,13 +259,13 @@ def make_problem(graph: LoopGraph, machine: Machine, options: Options) -> Proble
 
     buffers = tuple(
         BufferSpec(b.name, b.memory, aligned(b.size, b.memory), tuple(index[w] for w in b.writers),
-                   tuple(ReaderSpec(index[r.op], up(r.hold_cycles), r.distance, up(r.cross_group_cycles) if hand_over else 0) for r in b.readers),
+                   tuple(ReaderSpec(index[r.op], r.hold_cycles, r.distance, r.cross_group_cycles if hand_over else 0) for r in b.readers),
                    b.persistent, b.prefetch)
         for b in graph.buffers
     )  # fmt: skip
     values = tuple(
         ValueSpec(v.name, index[v.producer], v.registers,
-                  tuple(ReaderSpec(index[r.op], up(r.hold_cycles), r.distance, 0) for r in v.readers), v.persistent)
+                  tuple(ReaderSpec(index[r.op], r.hold_cycles, r.distance, 0) for r in v.readers), v.persistent)
         for v in graph.values
     )  # fmt: skip
     limit = int(machine.registers.per_thread_max.value)
@@ -276,7 +274,7 @@ def make_problem(graph: LoopGraph, machine: Machine, options: Options) -> Proble
     team = _teams(len(ops), values, edges, rules)
     apart = {(team[u], team[v]) for u in range(len(ops)) for v in range(len(ops)) if separating_rule(ops, rules, u, v)}
     return Problem(
-        graph=graph, machine=machine, options=options, unit_cycles=q, ops=ops, edges=edges, buffers=buffers, values=values,
+        graph=graph, machine=machine, options=options, unit_cycles=options.time_unit_cycles, ops=ops, edges=edges, buffers=buffers, values=values,
         capacity={name: machine.capacity(name) for name in machine.units},
         memory={name: machine.memory_size(name) - graph.reserved.get(name, 0) for name in machine.memories},
         register_limit=limit // int(machine.registers.granularity.value) * int(machine.registers.granularity.value),
@@ -287,8 +285,8 @@ def make_problem(graph: LoopGraph, machine: Machine, options: Options) -> Proble
 
 
 def rounding_error(problem: Problem) -> float:
-    """Largest relative error of a duration through rounding up to time units; 0 with a unit of one cycle."""
+    """Largest relative error of a cost through starts on the grid of time units; 0 with a unit of one cycle."""
     q = problem.unit_cycles
-    costs = [c for op in problem.graph.ops for c in (op.latency_cycles, op.issue_cycles, *(r.cycles for r in op.reservations)) if c]
-    costs += [e.latency_cycles + c for e in problem.graph.edges for c in (e.same_group_cycles, e.cross_group_cycles) if e.latency_cycles + c]
-    return max(((-(-c // q) * q) / c - 1.0 for c in costs), default=0.0)
+    costs = [c for op in problem.ops for c in (op.issue, op.latency, *(use.length for use in op.uses)) if c]
+    costs += [c for e in problem.edges for c in (e.same, e.cross) if c]
+    return max((-(-c // q) * q / c - 1.0 for c in costs), default=0.0)

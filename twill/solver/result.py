@@ -1,4 +1,4 @@
-"""Turn a candidate in time units into a schedule file in cycles."""
+"""Turn a candidate into a schedule file."""
 
 from __future__ import annotations
 
@@ -86,15 +86,16 @@ def _slack(p: Problem, c: Candidate, stages: dict[str, int]) -> int:
         if b.prefetch and not b.persistent:
             start, end = lifetime(p, c, b)
             slacks.append(stages[b.name] * c.ii - (end - start))
-    return min(slacks, default=0) * p.unit_cycles
+    return min(slacks, default=0)
 
 
-def _step(value: int, floor: int, refuted: bool, unit: int, bound: str, bound_value: int) -> ProofStep:
-    if value == floor and not refuted and -(-bound_value // unit) * unit == value * unit:
-        return ProofStep(value_cycles=value * unit, by="lower-bound", bound=bound)
-    if value == floor:
-        return ProofStep(value_cycles=value * unit, by="refutation", refuted_cycles=(value - 1) * unit)
-    return ProofStep(value_cycles=value * unit, by="none", gap_cycles=(value - floor) * unit)
+def _step(value: int, floor: int, refuted: bool, unit: int, bound: str) -> ProofStep:
+    """The proof record of one objective; ``value`` and ``floor`` in cycles."""
+    if value > floor:
+        return ProofStep(value_cycles=value, by="none", gap_cycles=value - floor)
+    if refuted:
+        return ProofStep(value_cycles=value, by="refutation", refuted_cycles=value - unit)
+    return ProofStep(value_cycles=value, by="lower-bound", bound=bound)
 
 
 def _buffers(p: Problem, c: Candidate, stages: dict[str, int]) -> tuple[PlacedBuffer, ...]:
@@ -114,15 +115,14 @@ def _buffers(p: Problem, c: Candidate, stages: dict[str, int]) -> tuple[PlacedBu
     )
 
 
-def make_schedule(p: Problem, found: Found, c: Candidate, *, bounds_cycles: dict[str, int], solver_version: str, seed: int,
+def make_schedule(p: Problem, found: Found, c: Candidate, *, solver_version: str, seed: int,
                   queries: int, command: str) -> Schedule:  # fmt: skip
     """The schedule file for one candidate of a search."""
     q = p.unit_cycles
     names, needs, warps = _group_names(p, c), group_needs(p, c), group_warps(p, c)
     stages = spare_stages(p, c)
     rank = rank_key(p, c)
-    optimal = found.ii_floor == c.ii and found.length_floor == c.length(p)
-    binding = found.bounds.binding
+    optimal = (found.ii_floor * q, found.length_floor * q) == (c.ii, c.length(p))
     groups = tuple(
         Group(name=names[g], warps=warps[g], registers_per_thread=needs[g],
               ops=tuple(p.ops[v].name for v in sorted(members, key=lambda v: (c.starts[v] % c.ii, v))))
@@ -137,31 +137,30 @@ def make_schedule(p: Problem, found: Found, c: Candidate, *, bounds_cycles: dict
     for op in p.graph.ops:
         for r in op.reservations:
             work[r.unit] += r.cycles * r.amount
-    ii = c.ii * q
     schedule = Schedule(
         status="optimal" if optimal else "feasible",
         graph=p.graph,
         machine=MachineRef(name=p.machine.name, arch=p.machine.arch, target=p.machine.target,
                            hash=canonical_hash(p.machine.model_dump(mode="json"))),
         options=p.options,
-        ii_cycles=ii,
-        length_cycles=c.length(p) * q,
-        lower_bounds_cycles=bounds_cycles,
+        ii_cycles=c.ii,
+        length_cycles=c.length(p),
+        lower_bounds_cycles=dict(found.bounds.values),
         groups=groups,
         ops=tuple(
-            ScheduledOp(name=op.name, unit=op.unit, start_cycle=c.starts[v] * q, stage=c.starts[v] // c.ii, group=names[c.groups[v]])
+            ScheduledOp(name=op.name, unit=op.unit, start_cycle=c.starts[v], stage=c.starts[v] // c.ii, group=names[c.groups[v]])
             for v, op in enumerate(p.graph.ops)
         ),
         buffers=_buffers(p, c, stages),
         handovers=handovers,
         rank=Rank(groups=rank[0], handovers=rank[1], waits=rank[2], register_peak=rank[3], slack_cycles=_slack(p, c, stages)),
         proof=Proof(
-            ii=_step(c.ii, found.ii_floor, found.refuted_ii, q, binding, bounds_cycles[binding]),
-            length=_step(c.length(p), found.length_floor, found.refuted_length, q, "critical-path", c.length(p) * q),
+            ii=_step(c.ii, found.ii_floor * q, found.refuted_ii, q, found.bounds.binding),
+            length=_step(c.length(p), found.length_floor * q, found.refuted_length, q, "critical-path"),
             rank_proved=found.rank_proved and optimal,
             model_hash=model_hash(p), solver="z3", solver_version=solver_version, seed=seed, queries=queries,
         ),
-        utilization={unit: round(total / (p.capacity[unit] * ii), 4) for unit, total in work.items()},
+        utilization={unit: round(total / (p.capacity[unit] * c.ii), 4) for unit, total in work.items()},
         provenance=Provenance(twill=twill_version(), command=command),
     )  # fmt: skip
     return with_hash(schedule)

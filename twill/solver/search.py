@@ -30,7 +30,7 @@ RANK = ("groups", "handovers", "waits", "peak")
 
 @dataclass(slots=True)
 class Found:
-    """What the search knows when it ends.
+    """What the search knows when it ends; floors count time units.
 
     ``ii_floor`` and ``length_floor`` are proved lower bounds; equal to the best candidate's I and L when optimal.
     ``refuted_ii``/``refuted_length`` say that the value just below was refuted by a query, not only by a bound.
@@ -95,7 +95,8 @@ class Search:
         self.lazy = Lazy()
         self.say = progress or (lambda _: None)
         self.offsets = any(use.offset for op in problem.ops for use in op.uses)
-        self.fewest = min(problem.options.groups, fewest_groups(problem))
+        self.unit = problem.unit_cycles
+        self.fewest = min(problem.slots, fewest_groups(problem))
         self.slots = self.fewest
         self._loaded: Encoded | None = None
         self._key: tuple[int, int, int, Lazy] | None = None
@@ -103,7 +104,7 @@ class Search:
     def solve(self, *, top: int = 1) -> Found:
         """Find the best schedules; never raises for lack of time, but says so in the result."""
         found = Found(lower_bounds(self.p))
-        found.ii_floor = found.bounds.best
+        found.ii_floor = -(-found.bounds.best // self.unit)
         try:
             self._smallest_ii(found)
             if found.best is not None:
@@ -115,54 +116,63 @@ class Search:
             found.ranked = [found.best]
         return found
 
-    # I
+    # I; in this part I and L count time units
+
+    def ceiling(self) -> int:
+        """An I at which iterations need not overlap: infeasible there means infeasible everywhere."""
+        if self.p.options.max_ii_cycles is not None:
+            return self.p.options.max_ii_cycles // self.unit
+
+        def up(cycles: int) -> int:
+            return -(-cycles // self.unit)
+
+        serial = sum(up(op.span) for op in self.p.ops) + sum(up(max(e.same, e.cross)) for e in self.p.edges)
+        return max(1, serial + sum(up(r.hold + r.cross) for b in self.p.buffers for r in b.readers))
 
     def horizon(self, ii: int) -> int:
         """Longest schedule considered at this I."""
         return ii * self.p.options.max_copies
 
-    def ceiling(self) -> int:
-        """An I at which iterations need not overlap: infeasible there means infeasible everywhere."""
-        serial = sum(op.span for op in self.p.ops) + sum(e.latency + max(e.same, e.cross) for e in self.p.edges)
-        release = max((r.hold + r.cross for b in self.p.buffers for r in b.readers), default=0)
-        limit = self.p.options.max_ii_cycles
-        return max(1, serial + release) if limit is None else limit // self.p.unit_cycles
-
     def _smallest_ii(self, found: Found) -> None:
         top = self.ceiling()
         step, ii, probe = 8, found.ii_floor, _Probe()
-        while ii <= top and (found.best is None or found.ii_floor < found.best.ii):
-            answer = self._either(ii, self.horizon(ii))
-            if answer is None:
-                found.ii_floor, found.refuted_ii = ii + 1, True
-            else:
+        while ii <= top and (found.best is None or found.ii_floor < self._ii(found.best)):
+            answer = self._either(ii)
+            if answer is not None:
                 found.best = answer.candidate
-            self._report_ii(found)
-            if found.best is None:
+            elif ii == found.ii_floor or not self.offsets:
+                found.ii_floor, found.refuted_ii = ii + 1, True
+            best = None if found.best is None else self._ii(found.best)
+            self.say(f"I >= {found.ii_floor * self.unit}, best {'none yet' if best is None else best * self.unit}")
+            if self.offsets:
+                # monotone or not is unknown: every I from the bound up
+                ii = found.ii_floor
+            elif best is None:
                 # ever larger steps up, and once at the very top before giving up
-                ii = found.ii_floor if self.offsets else min(ii + step, max(top, ii + 1))
+                ii = min(ii + step, max(top, ii + 1))
                 step *= 4
             else:
-                ii = probe.next(found.ii_floor, found.best.ii, max(found.ii_floor, answer.reachable_ii) if answer else None)
+                ii = probe.next(found.ii_floor, best, max(found.ii_floor, answer.reachable_ii) if answer else None)
         found.infeasible = found.best is None
 
-    def _report_ii(self, found: Found) -> None:
-        q = self.p.unit_cycles
-        best = "none yet" if found.best is None else f"{found.best.ii * q}"
-        self.say(f"I >= {found.ii_floor * q}, best {best}")
+    def _ii(self, c: Candidate) -> int:
+        return c.ii // self.unit
+
+    def _length(self, c: Candidate) -> int:
+        return c.length(self.p) // self.unit
 
     # L
 
     def _smallest_length(self, found: Found) -> None:
         """The shortest schedule with few groups first; then the question whether more groups make it shorter."""
         assert found.best is not None
-        ii = found.best.ii
-        found.length_floor = critical_path(self.p, ii)
-        probe, every = _Probe(), self.p.options.groups
+        ii = self._ii(found.best)
+        found.length_floor = critical_path(self.p, found.best.ii) // self.unit
+        probe, every = _Probe(), self.p.slots
         floor = length = found.length_floor
-        while found.length_floor < (best := found.best.length(self.p)):
+        while found.length_floor < (best := self._length(found.best)):
             slots = every if floor == best else self.slots
-            answer = self.ask(Query(ii, best - 1 if floor == best else length, slots))
+            answer = self.ask(self._query(ii, best - 1 if floor == best else length, slots))
             if answer is not None:
                 found.best = answer.candidate
                 if slots == every:
@@ -173,16 +183,15 @@ class Search:
                 found.length_floor, found.refuted_length = floor, True
             else:
                 floor = length + 1
-            best = found.best.length(self.p)
+            best = self._length(found.best)
             length = probe.next(floor, best, max(floor, answer.reachable_length) if answer else None)
-            q = self.p.unit_cycles
-            self.say(f"I {ii * q}, L >= {found.length_floor * q}, best {best * q}")
+            self.say(f"I {ii * self.unit}, L >= {found.length_floor * self.unit}, best {best * self.unit}")
 
     # rank
 
     def _best_rank(self, found: Found, top: int) -> None:
         assert found.best is not None
-        base = Query(found.best.ii, found.best.length(self.p), self.p.options.groups)
+        base = Query(found.best.ii, found.best.length(self.p), self.p.slots)
         seed: Candidate | None = found.best
         while seed is not None:
             best = self._lexicographic(base, seed)
@@ -214,21 +223,28 @@ class Search:
 
     # one query
 
-    def _either(self, ii: int, length: int) -> _Answer | None:
+    def _query(self, ii: int, length: int, slots: int) -> Query:
+        return Query(ii * self.unit, length * self.unit, slots)
+
+    def full_query(self, ii: int) -> Query:
+        """Is there any schedule with this I (in time units)?"""
+        return self._query(ii, self.horizon(ii), self.p.slots)
+
+    def _either(self, ii: int) -> _Answer | None:
         """First short schedules with few groups and limited effort, which are found soonest; then all there are."""
-        path = critical_path(self.p, ii)
-        ladder = [path * (8 + k) // 8 for k in range(1, 7)]
-        for slots, horizon in [(self.fewest, h) for h in ladder] + [(self.fewest + 1, length)]:
-            if slots > self.p.options.groups or horizon > length:
+        path, longest = critical_path(self.p, ii * self.unit) // self.unit, self.horizon(ii)
+        ladder = [(self.fewest, path * (8 + k) // 8) for k in range(1, 7)]
+        for slots, length in [*ladder, (self.fewest + 1, longest)]:
+            if slots > self.p.slots or length > longest:
                 continue
             try:
-                answer = self.ask(Query(ii, horizon, slots), effort=EFFORT)
+                answer = self.ask(self._query(ii, length, slots), effort=EFFORT)
             except _TooHard:
                 continue
             if answer is not None:
                 self.slots = slots
                 return answer
-        return self.ask(Query(ii, length, self.p.options.groups))
+        return self.ask(self.full_query(ii))
 
     def ask(self, q: Query, effort: int = 0) -> _Answer | None:
         """A schedule that satisfies the query, or None if there is none.
@@ -261,9 +277,10 @@ class Search:
             self.lazy = more
 
     def _narrowed(self, slots: int) -> Problem:
-        if slots == self.p.options.groups:
+        if slots >= self.p.slots:
             return self.p
-        return replace(self.p, options=self.p.options.model_copy(update={"groups": slots}))
+        rules = self.p.rules | {"warp-budget"}
+        return replace(self.p, options=self.p.options.model_copy(update={"groups": slots}), rules=rules)
 
     def _load(self, q: Query) -> Encoded | None:
         """The formula for the query's I, length and slots, loaded into the solver process."""
@@ -283,4 +300,5 @@ class Search:
         kept = choices(f, values)
         candidate = Candidate(f.ii, latest(f, kept), tuple(groups))
         spans = [op.span for op in self.p.ops]
-        return _Answer(candidate, smallest_ii(f, kept, 1), shortest(f, kept, spans))
+        reach = smallest_ii(f, kept, self.unit), shortest(f, kept, spans)
+        return _Answer(candidate, reach[0] // self.unit, reach[1] // self.unit)

@@ -28,12 +28,12 @@ def _number(n: int) -> str:
 
 
 def _atom(f: Formula, d: Diff) -> str:
-    bound = _number(f.bound(d))
+    steps = f.bound(d) // f.unit
     if d.b == ORIGIN:
-        return f"(>= t{d.a} {bound})"
+        return f"(>= t{d.a} {_number(steps)})"
     if d.a == ORIGIN:
-        return f"(<= t{d.b} {_number(-f.bound(d))})"
-    return f"(>= (- t{d.a} t{d.b}) {bound})"
+        return f"(<= t{d.b} {_number(-steps)})"
+    return f"(>= (- t{d.a} t{d.b}) {_number(steps)})"
 
 
 def _literal(f: Formula, x: Literal) -> str:
@@ -51,7 +51,7 @@ def render_clause(f: Formula, literals: tuple[Literal, ...]) -> str:
     return "(or " + " ".join(_literal(f, x) for x in literals) + ")"
 
 
-def render(f: Formula, *, since: tuple[int, int] = (0, 0), guards: dict[tuple[str, str], str] | None = None) -> str:
+def render(f: Formula, *, since: tuple[int, ...] = (0, 0), guards: dict[tuple[str, str], str] | None = None) -> str:
     """The constraints added since a mark as SMT-LIB; with ``guards`` those of a label hold only under its guard."""
     lines: list[str] = []
 
@@ -147,12 +147,12 @@ class Session:
     def _declare(self, f: Formula) -> str:
         """Declarations of the nodes and Booleans that are new since the last load or check."""
         nodes, booleans = self._declared
-        self._declared = (f.nodes, len(f.booleans))
+        self._declared = (max(nodes, f.nodes), max(booleans, len(f.booleans)))
         lines = [f"(declare-const t{i} Int)\n" for i in range(nodes, f.nodes)]
         lines += [f"(declare-const b{i + 1} Bool)\n" for i in range(booleans, len(f.booleans))]
         return "".join(lines)
 
-    def check(self, f: Formula, *, since: tuple[int, int] | None = None, assume: list[str] | None = None, effort: int = 0) -> dict[str, Any]:
+    def check(self, f: Formula, *, since: tuple[int, int, int, int] | None = None, assume: list[str] | None = None, effort: int = 0) -> dict[str, Any]:
         """Check the loaded formula together with what was added to it ``since`` a mark, which is forgotten afterwards.
 
         ``effort`` limits z3's deterministic resource counter (about 80 million a second), 0 means any.

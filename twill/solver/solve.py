@@ -11,7 +11,7 @@ from twill.model.graph import LoopGraph
 from twill.model.machine import Machine
 from twill.model.schedule import Options, Schedule
 from twill.model.validate import validate_graph
-from twill.solver.bounds import default_copies, lower_bounds
+from twill.solver.bounds import default_copies
 from twill.solver.explain import Core, explain_refutation
 from twill.solver.problem import Problem, make_problem, rounding_error
 from twill.solver.result import make_schedule
@@ -130,18 +130,9 @@ def _core(problem: Problem, session: Session, search: Search) -> Core | None:
         return None
 
 
-def _bounds_cycles(problem: Problem) -> dict[str, int]:
-    """Lower bounds in exact cycles, whatever the time unit of the search."""
-    exact = problem
-    if problem.unit_cycles != 1:
-        exact = make_problem(problem.graph, problem.machine, problem.options.model_copy(update={"time_unit_cycles": 1}))
-    return dict(lower_bounds(exact).values)
-
-
 def _outcome(problem: Problem, found: Found, session: Session, core: Core | None, command: str) -> Outcome:
-    bounds = _bounds_cycles(problem)
     schedules = tuple(
-        make_schedule(problem, found, c, bounds_cycles=bounds, solver_version=session.version, seed=session.seed,
+        make_schedule(problem, found, c, solver_version=session.version, seed=session.seed,
                       queries=session.queries, command=command)
         for c in found.ranked
     )  # fmt: skip
@@ -149,6 +140,6 @@ def _outcome(problem: Problem, found: Found, session: Session, core: Core | None
     if schedules:
         status = schedules[0].status
     return Outcome(
-        status=status, schedules=schedules, bounds_cycles=bounds, reasons=dict(found.bounds.reasons),
+        status=status, schedules=schedules, bounds_cycles=dict(found.bounds.values), reasons=dict(found.bounds.reasons),
         ii_floor_cycles=found.ii_floor * problem.unit_cycles, rounding_error=rounding_error(problem), queries=session.queries, core=core,
     )  # fmt: skip

@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import combinations
 
 from twill.errors import UsageError
-from twill.model.graph import Edge, LoopGraph, Op
+from twill.model.graph import Buffer, Edge, LoopGraph, Op
 from twill.model.machine import Machine
 from twill.model.schedule import Options
 
@@ -22,9 +22,11 @@ SWITCHABLE = frozenset(
         "placement",
         "variable-latency",
         "exposed-wait",
+        "blocking",
         "concurrency",
         "register-limit",
         "register-file",
+        "register-tiles",
         "warp-budget",
     }
 )
@@ -33,7 +35,7 @@ OPT_IN = frozenset({"local-registers"})
 
 @dataclass(frozen=True)
 class Problem:
-    """A loop graph on a machine under options.
+    """A loop graph on a machine under options; buffers of ``graph`` are as large as the stride of their stages.
 
     Raises
     ------
@@ -49,7 +51,17 @@ class Problem:
         wrong = sorted(set(self.options.without) - SWITCHABLE | set(self.options.with_rules) - OPT_IN - SWITCHABLE)
         if wrong:
             raise UsageError(f"there is no rule {wrong[0]!r} to switch", f"use one of {', '.join(sorted(SWITCHABLE | OPT_IN))}")
+        strided = tuple(self._as_it_counts(b) for b in self.graph.buffers)
+        object.__setattr__(self, "graph", self.graph.model_copy(update={"buffers": strided}))
         object.__setattr__(self, "ops", {op.name: op for op in self.graph.ops})
+
+    def _as_it_counts(self, b: Buffer) -> Buffer:
+        """With its stride for its size, and without costs of telling another group where the rule hand-over is off."""
+        step = self.machine.memories[b.memory].alignment
+        readers = b.readers
+        if not self.rule("hand-over"):
+            readers = tuple(r.model_copy(update={"cross_group_cycles": 0}) for r in readers)
+        return b.model_copy(update={"size": -(-b.size // step) * step, "readers": readers})
 
     def rule(self, name: str) -> bool:
         """Whether the rule is in force."""
@@ -86,7 +98,22 @@ class Problem:
                 (a.name in self.waiting and not b.asynchronous) or (b.name in self.waiting and not a.asynchronous)
             ):
                 pairs.add(frozenset((a.name, b.name)))
-        return frozenset(pairs)
+        return frozenset(pairs | self._held_up)
+
+    @cached_property
+    def _held_up(self) -> set[frozenset[str]]:
+        """Rule blocking: a synchronous op that waits in memory for an asynchronous one, and work that does not need it."""
+        if not self.rule("blocking"):
+            return set()
+        edges = self.graph.edges
+        synchronous = {o.name for o in self.graph.ops if not o.asynchronous}
+        waits = {e.dst for e in edges if e.kind in ("smem", "tmem") and self.ops[e.src].asynchronous} & synchronous
+        needs = {name: {name} for name in self.ops}
+        for _ in self.ops:
+            for e in edges:
+                if e.distance == 0:
+                    needs[e.dst] |= needs[e.src]
+        return {frozenset((w, x)) for w in waits for x in synchronous - waits if w not in needs[x]}
 
     @cached_property
     def waiting(self) -> frozenset[str]:
@@ -99,10 +126,13 @@ class Problem:
 
     @cached_property
     def together(self) -> frozenset[frozenset[str]]:
-        """Pairs of ops that local-registers puts into one group."""
-        if not self.rule("local-registers"):
-            return frozenset()
-        return frozenset(frozenset((e.src, e.dst)) for e in self.graph.edges if e.kind == "registers" and e.src != e.dst)
+        """Pairs of ops that register-tiles or local-registers puts into one group."""
+        pairs = set()
+        if self.rule("register-tiles"):
+            pairs |= {frozenset((v.producer, r.op)) for v in self.graph.values for r in v.readers if v.producer != r.op}
+        if self.rule("local-registers"):
+            pairs |= {frozenset((e.src, e.dst)) for e in self.graph.edges if e.kind == "registers" and e.src != e.dst}
+        return frozenset(pairs)
 
     def cheapest_cycles(self, edge: Edge) -> int:
         """The smallest c(e) that any schedule can give an edge."""

@@ -76,22 +76,15 @@ def _stages(frame: Frame, b: Buffer, life: _Life) -> Any:
 
 
 def _steps(frame: Frame, b: Buffer, stages: Any) -> Linear:
-    """n(b) size(b) in steps of the alignment, rounded up."""
-    step = frame.problem.machine.memories[b.memory].alignment
-    if b.size % step == 0:
-        return stages * (b.size // step)
-    most = 1 if b.persistent else max(1, frame.windows.stages_max.get(b.name, 64))
-    steps = frame.model.new_int_var(0, round_up(most * b.size, step) // step, f"steps[{b.name}]")
-    frame.model.add(steps * step >= stages * b.size)
-    return steps
+    """n(b) strides in steps of the alignment."""
+    return stages * (b.size // frame.problem.machine.memories[b.memory].alignment)
 
 
 def _side_by_side(frame: Frame, name: str, buffers: list[Buffer]) -> None:
-    """No overlay: sums decide. Placed one after another, only the last buffer need not be rounded up."""
+    """No overlay: sums decide."""
     step, capacity = frame.problem.machine.memories[name].alignment, frame.problem.capacity(name)
     if not frame.problem.rule("memory"):
-        rounded = [round_up(b.size, step) for b in buffers]
-        if sum(rounded) - max(r - b.size for r, b in zip(rounded, buffers, strict=True)) > capacity:
+        if sum(b.size for b in buffers) > capacity:
             frame.model.add_bool_or([])
         return
     one = frame.literal(True)

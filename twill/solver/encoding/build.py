@@ -43,7 +43,7 @@ def encode(p: Problem, ii: int, horizon: int, lazy: Lazy) -> Encoded | None:
     known = distances(p, ii, horizon)
     if known is None or any(a > b for a, b in zip(known.early, known.late, strict=True)):
         return None
-    f = Formula(ii, known, len(p.ops))
+    f = Formula(ii, known, len(p.ops), p.unit_cycles)
     families.completion(p, f, horizon)
     groups.uniqueness(p, f)
     groups.separation(p, f)
@@ -53,9 +53,9 @@ def encode(p: Problem, ii: int, horizon: int, lazy: Lazy) -> Encoded | None:
     if p.on("concurrency"):
         families.concurrency(p, f)
     result = Encoded(f, horizon, lazy)
-    nodes: dict[str, tuple[int, int]] = {}
+    nodes = families.lifetimes(p, f) if p.on("memory") or lazy.placement else {}
     if p.on("memory"):
-        nodes = families.memory(p, f)
+        families.memory(p, f, nodes)
     if p.on("warp-budget"):
         groups.warp_budget(p, f)
     if lazy.registers:

@@ -14,7 +14,7 @@ from twill.solver.encoding.formula import ORIGIN, Diff, Formula
 from twill.solver.encoding.groups import same, sits, slots_of
 from twill.solver.problem import BufferSpec, Problem, UnitUse
 
-__all__ = ["apart", "capacity", "completion", "concurrency", "copies", "dependence", "memory", "symmetry"]
+__all__ = ["apart", "capacity", "completion", "concurrency", "copies", "dependence", "lifetimes", "memory", "symmetry"]
 
 
 def completion(p: Problem, f: Formula, horizon: int) -> None:
@@ -27,14 +27,14 @@ def completion(p: Problem, f: Formula, horizon: int) -> None:
 def dependence(p: Problem, f: Formula) -> None:
     """Edges, with the price of changing the warp group (rule hand-over)."""
     for e in p.edges:
-        least = e.latency + min(e.same, e.cross)
+        least = e.cheapest
         f.require(("dependence", e.label), Diff(e.dst, e.src, least, -e.distance))
         if e.same == e.cross:
             continue
         s = same(p, f, e.src, e.dst)
-        dear = Diff(e.dst, e.src, e.latency + max(e.same, e.cross), -e.distance)
+        dear = Diff(e.dst, e.src, max(e.same, e.cross), -e.distance)
         if s is None:
-            f.require(("hand-over", e.label), Diff(e.dst, e.src, e.latency + e.cross, -e.distance))
+            f.require(("hand-over", e.label), Diff(e.dst, e.src, e.cross, -e.distance))
         elif s != 0:
             f.add(("hand-over", e.label), s if e.cross > e.same else -s, dear)
         elif e.same > e.cross:
@@ -148,7 +148,7 @@ def concurrency(p: Problem, f: Formula) -> None:
 
     That a group's issue times add up to at most I follows from this, but stating it spares the solver many proofs.
     """
-    for g in range(p.options.groups):
+    for g in range(p.slots):
         terms = [(op.issue, sits(p, f, v, g)) for v, op in enumerate(p.ops) if g in slots_of(p, v)]
         f.at_most(("concurrency", f"group {g}"), terms, f.ii)
     done = excluded_pairs(p) if p.on("capacity") else set()
@@ -189,9 +189,13 @@ def start_and_end(p: Problem, f: Formula, b: BufferSpec) -> tuple[int, int]:
     return start, end
 
 
-def memory(p: Problem, f: Formula) -> dict[str, tuple[int, int]]:
-    """Live buffers fit; returns the start and end nodes of every buffer that lives and dies."""
-    nodes: dict[str, tuple[int, int]] = {}
+def lifetimes(p: Problem, f: Formula) -> dict[str, tuple[int, int]]:
+    """The start and end nodes of every buffer that lives and dies."""
+    return {b.name: start_and_end(p, f, b) for b in p.buffers if not b.persistent}
+
+
+def memory(p: Problem, f: Formula, nodes: dict[str, tuple[int, int]]) -> None:
+    """Live buffers fit."""
     for name, size in p.memory.items():
         buffers = [b for b in p.buffers if b.memory == name]
         free = size - sum(b.size for b in buffers if b.persistent)
@@ -199,8 +203,6 @@ def memory(p: Problem, f: Formula) -> dict[str, tuple[int, int]]:
         if free < sum(b.size for b in moving if not p.machine.memories[name].overlay) or any(b.size > free for b in moving) or free < 0:
             f.add(("memory", name))
             continue
-        for b in moving:
-            nodes[b.name] = start_and_end(p, f, b)
         stages: dict[str, list[tuple[int, int]]] = {}
         for b in moving:
             stages[b.name] = _stage_literals(f, b, nodes[b.name], free // b.size)
@@ -215,7 +217,6 @@ def memory(p: Problem, f: Formula) -> dict[str, tuple[int, int]]:
                     terms.append((b.size, _alive(f, b, nodes[b.name], nodes[u.name][0], u.name, stages[b.name])))
                     terms.extend(stages[b.name])
             f.at_most(("memory", f"{name} when {u.name} is written"), terms, free - u.size)
-    return nodes
 
 
 def _stage_literals(f: Formula, b: BufferSpec, nodes: tuple[int, int], most: int) -> list[tuple[int, int]]:

@@ -19,16 +19,12 @@ ORIGIN = -1
 
 
 class Diff(NamedTuple):
-    """node ``a`` - node ``b`` >= ``c0`` + ``c1`` * I."""
+    """node ``a`` - node ``b`` >= ``c0`` + ``c1`` * I, in cycles."""
 
     a: int
     b: int
     c0: int
     c1: int
-
-    def complement(self) -> Diff:
-        """Not self: b - a >= 1 - c0 - c1 I."""
-        return Diff(self.b, self.a, 1 - self.c0, -self.c1)
 
 
 Literal = int | Diff
@@ -59,11 +55,16 @@ class _Extreme:
 
 @dataclass(slots=True)
 class Formula:
-    """Clauses and sums at one I, with the known range of every difference to leave out what cannot matter."""
+    """Clauses and sums at one I, with the known range of every difference to leave out what cannot matter.
+
+    All numbers are cycles; nodes are multiples of ``unit``, so a difference of at least c is one of at least c rounded up.
+    A clause that known ranges imply is left out: whoever relies on a range must have put the constraints in that imply it.
+    """
 
     ii: int
     known: Distances
     ops: int
+    unit: int = 1
     clauses: list[Clause] = field(default_factory=list)
     sums: list[Sum] = field(default_factory=list)
     booleans: list[str] = field(default_factory=list)
@@ -116,19 +117,23 @@ class Formula:
         extreme = self._extremes[node - self.ops]
         choose = max if extreme.largest else min
         ranges = [(span(op), low, high) for op, low, high in extreme.terms]
-        return (choose(r[0] + low for r, low, _ in ranges), choose(r[1] + high for r, _, high in ranges))
+        low, high = choose(r[0] + low for r, low, _ in ranges), choose(r[1] + high for r, _, high in ranges)
+        return (-(-low // self.unit) * self.unit, -(-high // self.unit) * self.unit)
 
-    def mark(self) -> tuple[int, int]:
+    def mark(self) -> tuple[int, int, int, int]:
         """Where the formula ends now; see `drop`."""
-        return len(self.clauses), len(self.sums)
+        return len(self.clauses), len(self.sums), len(self.booleans), len(self._extremes)
 
-    def drop(self, mark: tuple[int, int]) -> None:
-        """Forget all constraints added since `mark`."""
-        del self.clauses[mark[0] :]
-        del self.sums[mark[1] :]
+    def drop(self, mark: tuple[int, int, int, int]) -> None:
+        """Forget everything added since `mark`."""
+        clauses, sums, booleans, extremes = mark
+        for name in self.booleans[booleans:]:
+            del self._names[name]
+        del self.clauses[clauses:], self.sums[sums:], self.booleans[booleans:], self._extremes[extremes:]
 
     def bound(self, atom: Diff) -> int:
-        return atom.c0 + atom.c1 * self.ii
+        """The smallest difference that satisfies an atom."""
+        return -(-(atom.c0 + atom.c1 * self.ii) // self.unit) * self.unit
 
     def add(self, label: tuple[str, str], *literals: Literal | None) -> None:
         """Add a clause; ``None`` literals are dropped, and clauses that the known ranges settle are left out."""

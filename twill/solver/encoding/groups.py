@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 
 from twill.solver.encoding.formula import Formula
 from twill.solver.problem import Problem, separating_rule
 
-__all__ = ["same", "separation", "sits", "slots_of", "teams", "uniqueness", "used_literals", "warp_budget"]
+__all__ = ["Widths", "same", "separation", "sits", "slots_of", "teams", "uniqueness", "used_literals", "warp_budget", "widths"]
 
 
 def slots_of(p: Problem, v: int) -> range:
     """Group slots that op v may take: groups are numbered by their first op, so op v opens at most slot v."""
-    return range(min(p.team[v] + 1, p.options.groups))
+    return range(min(p.team[v] + 1, p.slots))
 
 
 def sits(p: Problem, f: Formula, v: int, g: int) -> int:
@@ -44,7 +45,7 @@ def same(p: Problem, f: Formula, u: int, v: int) -> int | None:
     if p.separated(u, v):
         return None
     u, v = sorted((p.team[u], p.team[v]))
-    if u == v or p.options.groups == 1:
+    if u == v or p.slots == 1:
         return 0
     name = f"same_{u}_{v}"
     if f.has(name):
@@ -80,7 +81,7 @@ def separation(p: Problem, f: Formula) -> None:
 def used_literals(p: Problem, f: Formula) -> list[int]:
     """One literal a slot: some op sits there."""
     result = []
-    for g in range(p.options.groups):
+    for g in range(p.slots):
         used = f.boolean(f"used_{g}")
         for v in range(len(p.ops)):
             if p.team[v] == v and g in slots_of(p, v):
@@ -89,23 +90,54 @@ def used_literals(p: Problem, f: Formula) -> list[int]:
     return result
 
 
+@dataclass(frozen=True, slots=True)
+class Widths:
+    """How many warps the slots have.
+
+    ``wide[g][w]``: slot g has at least w warps (w a multiple of 4); ``thin[g]``: slot g is of single warps;
+    ``blocks[k]``: single warps fill more than k warpgroups.
+    """
+
+    wide: list[dict[int, int]]
+    thin: list[int]
+    blocks: list[int]
+
+
+def widths(p: Problem, f: Formula, rule: str) -> Widths:
+    """Literals for the warps of every slot, with their definitions under the label of the rule that needs them."""
+    sizes = sorted({op.warps for op in p.ops if op.warps >= 4})
+    result = Widths([], [], [])
+    for g in range(p.slots):
+        wide = {size: f.boolean(f"{rule}_wide_{g}_{size}") for size in sizes}
+        thin = f.boolean(f"{rule}_thin_{g}")
+        label = (rule, f"group {g}")
+        for v, op in enumerate(p.ops):
+            if g not in slots_of(p, v):
+                continue
+            for size in sizes:
+                if op.warps >= size:
+                    f.add(label, -sits(p, f, v, g), wide[size])
+            if op.warps < 4:
+                f.add(label, -sits(p, f, v, g), thin, *([wide[sizes[0]]] if sizes else []))
+        result.wide.append(wide)
+        result.thin.append(thin)
+    for k in range(-(-p.slots // 4)):
+        block = f.boolean(f"{rule}_block_{k}")
+        f.at_most((rule, "single warps"), [*((1, t) for t in result.thin), (p.slots, -block)], 4 * k + p.slots)
+        result.blocks.append(block)
+    return result
+
+
 def warp_budget(p: Problem, f: Formula) -> None:
     """Rule warp-budget: the warps of all groups fit a block; single warps come in fours."""
     budget = int(p.machine.registers.max_warps.value)
-    widths = sorted({op.warps for op in p.ops})
-    if sum(widths) and widths[-1] * p.options.groups <= budget:
+    if max(max(op.warps for op in p.ops), 4) * p.slots <= budget:
         return
-    terms: list[tuple[int, int]] = []
-    for g in range(p.options.groups):
+    w = widths(p, f, "warp-budget")
+    terms = [(4, block) for block in w.blocks]
+    for wide in w.wide:
         previous = 0
-        for width in widths:
-            if width < 4 and widths[-1] >= 4:
-                continue
-            wide = f.boolean(f"warps_{g}_{width}")
-            for v, op in enumerate(p.ops):
-                if op.warps >= width and g in slots_of(p, v):
-                    f.add(("warp-budget", f"group {g}"), -sits(p, f, v, g), wide)
-            terms.append((width - previous, wide))
-            previous = width
-    spare = 4 if widths[0] < 4 <= widths[-1] else 0
-    f.at_most(("warp-budget", "block"), terms, budget - spare)
+        for size, literal in wide.items():
+            terms.append((size - previous, literal))
+            previous = size
+    f.at_most(("warp-budget", "block"), terms, budget)

@@ -21,6 +21,8 @@ def placement(p: Problem, f: Formula, nodes: dict[str, tuple[int, int]]) -> None
         memory = p.machine.memories[name]
         buffers = [b for b in p.buffers if b.memory == name]
         if not memory.overlay:
+            if not p.on("memory") and sum(b.size for b in buffers) > p.memory[name]:
+                f.add(("placement", name))
             continue
         step = memory.alignment
         room = p.memory[name] // step

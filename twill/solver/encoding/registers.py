@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from twill.solver.encoding.families import copies
 from twill.solver.encoding.formula import Diff, Formula
-from twill.solver.encoding.groups import same, sits, slots_of
+from twill.solver.encoding.groups import same, sits, slots_of, widths
 from twill.solver.problem import Problem, ValueSpec
 
 __all__ = ["Pressure", "pressures", "register_file", "register_limit"]
@@ -79,28 +79,41 @@ def _pressure(p: Problem, f: Formula, ends: dict[str, int], u: int) -> tuple[int
     """Registers certainly alive in u's group when u issues, and (registers, literal) for those that may be."""
     fixed = 0
     terms: list[tuple[int, int]] = []
-    touched = False
     for v in p.values:
         s = same(p, f, v.producer, u)
-        if v.producer == u:
-            touched = True
-        if any(r.op == u for r in v.readers) and s != 0:
-            touched = True
-            if s is None:
-                fixed += v.registers
-            else:
-                terms.append((v.registers, -s))
+        for reader in v.readers:
+            if reader.op == u and p.ops[u].issue and s != 0:
+                # u holds a copy of a value from another group while it runs
+                if s is None:
+                    fixed += v.registers
+                else:
+                    terms.append((v.registers, -s))
+            elif reader.op != u and not (p.on("concurrency") and p.ops[u].issue):
+                terms.extend((v.registers, held) for held in _foreign_copies(p, f, v.producer, reader.op, u, v.name))
         if s is None:
             continue
-        if v.persistent:
-            if s == 0:
-                fixed += v.registers
-            else:
-                terms.append((v.registers, s))
-            touched = touched or s == 0
-            continue
-        terms.extend((v.registers, alive) for alive in _alive_copies(f, v, ends[v.name], u, s))
-    return (fixed, terms) if touched else (0, [])
+        if not v.persistent:
+            terms.extend((v.registers, alive) for alive in _alive_copies(f, v, ends[v.name], u, s))
+        elif s == 0:
+            fixed += v.registers
+        else:
+            terms.append((v.registers, s))
+    return fixed, terms
+
+
+def _foreign_copies(p: Problem, f: Formula, producer: int, reader: int, u: int, name: str) -> list[int]:
+    """A literal for every copy that a reader in u's group, foreign to the producer, may hold when u issues."""
+    home, here = same(p, f, producer, reader), same(p, f, reader, u)
+    length = p.ops[reader].issue
+    if home == 0 or here is None or not length:
+        return []
+    low, high = f.span(u, reader)
+    result = []
+    for k in copies(f, low, high + length - 1):
+        held = f.boolean(f"foreign_{name}_{reader}_{u}_{k}")
+        f.add(("register-limit", name), held, -here if here else None, home, Diff(reader, u, 1, k), Diff(u, reader, length, -k))
+        result.append(held)
+    return result
 
 
 def _alive_copies(f: Formula, v: ValueSpec, end: int, u: int, s: int) -> list[int]:
@@ -125,37 +138,58 @@ def register_file(p: Problem, f: Formula, at: list[Pressure], levels: tuple[int,
     """
     granule = int(p.machine.registers.granularity.value)
     least = int(p.machine.registers.per_thread_min.value) // granule
-    issuer = max(least, -(-int(p.machine.registers.issuer_per_thread.value) // granule))
     budget = int(p.machine.registers.file.value) // (32 * granule)
-    widths = sorted({op.warps for op in p.ops if op.warps >= 4})
     exceed = {x.op: {level: above for level in levels if (above := _above(p, f, x, level)) is not None} for x in at}
     terms: list[tuple[int, int]] = []
-    narrow = f.boolean("narrow")
-    for g in range(p.options.groups):
-        members = [u for u in range(len(p.ops)) if g in slots_of(p, u)]
-        wide = {width: f.boolean(f"wide_{g}_{width}") for width in widths}
-        over = {level: f.boolean(f"over_{g}_{level}") for level in levels}
+    w = widths(p, f, "register-file")
+    slim = {level: f.boolean(f"slim_over_{level}") for level in levels}
+    for g in range(p.slots):
+        over = _needs(p, f, g, exceed, levels)
         label = ("register-file", f"group {g}")
-        for u in members:
-            here = sits(p, f, u, g)
-            for width in widths:
-                if p.ops[u].warps >= width:
-                    f.add(label, -here, wide[width])
-            if p.ops[u].warps < 4:
-                f.add(label, -here, narrow, *([wide[widths[0]]] if widths else []))
-            for level, above in exceed.get(u, {}).items():
-                f.add(label, -here, -above, over[level])
+        for level in levels:
+            f.add(label, -w.thin[g], -over[level], slim[level])
         previous = 0
-        for width in widths:
-            reached = least
-            terms.append(((width - previous) * least, wide[width]))
-            for level in levels:
-                both = f.boolean(f"both_{g}_{width}_{level}")
-                f.add(label, -wide[width], -over[level], both)
-                step = level // granule + 1 - reached
-                if step > 0:
-                    terms.append(((width - previous) * step, both))
-                    reached = level // granule + 1
-            previous = width
-    terms.append((4 * issuer, narrow))
+        for size, wide in w.wide[g].items():
+            _charge(f, terms, f"file_{g}_{size}", wide, over, size - previous, least, granule, label)
+            previous = size
+    for k, block in enumerate(w.blocks):
+        _charge(f, terms, f"file_slim_{k}", block, slim, 4, least, granule, ("register-file", "single warps"))
     f.at_most(("register-file", "file"), terms, budget)
+
+
+def _needs(p: Problem, f: Formula, g: int, exceed: dict[int, dict[int, int]], levels: tuple[int, ...]) -> dict[int, int]:
+    """Literals "the need of slot g exceeds this level"."""
+    issuer = int(p.machine.registers.issuer_per_thread.value)
+    over = {level: f.boolean(f"over_{g}_{level}") for level in levels}
+    idle = f.boolean(f"idle_{g}")
+    label = ("register-file", f"group {g}")
+    members = [u for u in range(len(p.ops)) if g in slots_of(p, u)]
+    holders = sorted({p.team[u] for u in members if _touches(p, u)})
+    for u in members:
+        here = sits(p, f, u, g)
+        f.add(label, -here, idle, *(sits(p, f, h, g) for h in holders))
+        for level, above in exceed.get(u, {}).items():
+            f.add(label, -here, -above, over[level])
+    for level in levels:
+        if level < issuer:
+            f.add(label, -idle, over[level])
+    return over
+
+
+def _touches(p: Problem, u: int) -> bool:
+    """Whether an op makes register values or reads them, so that its group cannot be without any."""
+    return any(v.producer == u or (p.ops[u].issue and any(r.op == u for r in v.readers)) for v in p.values)
+
+
+def _charge(f: Formula, terms: list[tuple[int, int]], name: str, there: int, over: dict[int, int], warps: int, least: int,
+            granule: int, label: tuple[str, str]) -> None:  # fmt: skip
+    """Add what ``warps`` warps ask of the file, in granules of one warp, if ``there`` holds."""
+    reached = least
+    terms.append((warps * least, there))
+    for level, literal in over.items():
+        step = level // granule + 1 - reached
+        if step > 0:
+            both = f.boolean(f"{name}_{level}")
+            f.add(label, -there, -literal, both)
+            terms.append((warps * step, both))
+            reached += step
