@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from twill.model.schedule import Schedule, with_hash
+
 from .conftest import Twill
 
 
@@ -39,3 +41,16 @@ def test_another_machine(twill: Twill, toy_file: Path) -> None:
 
 def test_unverified_hash_is_said(twill: Twill, toy_file: Path) -> None:
     assert "its hash was not verified" in twill("check", toy_file, "--ignore-hash").out
+
+
+def test_show_of_a_schedule_that_contradicts_itself(twill: Twill, toy_schedule: Schedule, tmp_path: Path) -> None:
+    group = toy_schedule.groups[0]
+    path = tmp_path / "odd.json"
+    for ops in ((), ("Z",)):
+        odd = toy_schedule.model_copy(update={"groups": (group.model_copy(update={"ops": ops}),)})
+        path.write_text(with_hash(odd).to_json())
+        result = twill("show", path)
+        assert (result.code, result.out) == (2, "")
+        assert "does not fit its own graph" in result.err
+        assert "twill check" in result.err
+        assert twill("check", path).code == 1

@@ -26,7 +26,7 @@ def show_command(file: str, *, rows: int) -> int:
     schedule = read_schedule(file)
     try:
         view = show(schedule, rows=rows, width=make_console(sys.stdout).width)
-    except KeyError as error:
-        raise ScheduleFileError(f"{file} does not fit its own graph: {error} is missing", "see `twill check` for what is wrong") from None
+    except (KeyError, ValueError):
+        raise ScheduleFileError(f"{file} does not fit its own graph", "see `twill check` for what is wrong") from None
     put(view, sys.stdout)
     return EXIT_DONE

@@ -94,6 +94,8 @@ def _cell(slots: Sequence[_Slot], low: int, high: int, period: int, width: int) 
     if len(" ".join(whole)) <= width:
         return Text(" ").join(Text(text, style=stage_style(s.stage)) for text, s in zip(whole, named, strict=True))
     more = f"+{len(named) - 1}" if len(named) > 1 else ""
+    if len(more) > width - NARROWEST:
+        more = more[: max(0, width - NARROWEST)]
     return Text(label(named[0].op, named[0].stage, width - len(more)) + more, style=stage_style(named[0].stage))
 
 
@@ -116,7 +118,12 @@ def period_table(schedule: Schedule, *, rows: int = 40, width: int = 100) -> Tab
 
 
 def show(schedule: Schedule, *, rows: int = 40, width: int = 100) -> Stack:
-    """The table with its legend, and below it what limits I, the use of the units and the buffers."""
+    """The table with its legend, and below it what limits I, the use of the units and the buffers.
+
+    Raises
+    ------
+    KeyError, ValueError : the schedule names ops that its graph does not have, or groups without ops.
+    """
     step = bucket_cycles(schedule.ii_cycles, rows)
     count = len(schedule.groups)
     legend = Text(f"one row: {step} cycle{'s' if step > 1 else ''}; the first {count} column{'s are' if count > 1 else ' is'} ")
