@@ -113,9 +113,7 @@ def broken_by_groups(graph: LoopGraph, machine: Machine, options: Options, group
 def _blocked(graph: LoopGraph, groups: Groups) -> bool:
     """Whether a waiting op shares its group with free work that no path leads to."""
     waiting = {
-        e.dst
-        for e in graph.edges
-        if e.kind in ("smem", "tmem") and graph.op(e.src).asynchronous and not graph.op(e.dst).asynchronous
+        e.dst for e in graph.edges if e.kind in ("smem", "tmem") and graph.op(e.src).asynchronous and not graph.op(e.dst).asynchronous
     }
     inside = [(e.src, e.dst) for e in graph.edges if e.distance == 0]
     for w in waiting:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-
-import networkx as nx
+from graphlib import CycleError, TopologicalSorter
 
 from twill.errors import GraphError
 from twill.model.graph import Edge, LoopGraph, Reader
@@ -104,14 +103,15 @@ def _check_storage(graph: LoopGraph, machine: Machine) -> None:
 
 
 def _check_cycles(graph: LoopGraph) -> None:
-    inside = nx.DiGraph()
-    inside.add_nodes_from(op.name for op in graph.ops)
-    inside.add_edges_from((e.src, e.dst) for e in graph.edges if e.distance == 0)
+    inside: TopologicalSorter[str] = TopologicalSorter()
+    for e in graph.edges:
+        if e.distance == 0:
+            inside.add(e.dst, e.src)
     try:
-        cycle = nx.find_cycle(inside)
-    except nx.NetworkXNoCycle:
+        inside.prepare()
         return
-    path = " -> ".join([u for u, _ in cycle] + [cycle[0][0]])
+    except CycleError as error:
+        path = " -> ".join(error.args[1])
     raise GraphError(
         f"the ops {path} wait for one another within one iteration",
         "one of these edges must have distance >= 1: a loop-carried value comes from an earlier iteration",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from twill.solver.problem import Problem
+from twill.solver.problem import BufferSpec, Problem
 
 __all__ = ["Bounds", "Distances", "critical_path", "default_copies", "distances", "fewest_groups", "lower_bounds"]
 
@@ -104,7 +104,7 @@ def _memory(problem: Problem) -> tuple[int, str]:
         if b.persistent:
             fixed[b.memory] = fixed.get(b.memory, 0) + b.size
             continue
-        need[b.memory] = need.get(b.memory, 0) + b.size * shortest_lifetime(problem, b.writers, b.readers, within)
+        need[b.memory] = need.get(b.memory, 0) + b.size * shortest_lifetime(b, within)
     best, reason = 0, ""
     for memory, total in need.items():
         free = problem.memory[memory] - fixed.get(memory, 0)
@@ -114,10 +114,9 @@ def _memory(problem: Problem) -> tuple[int, str]:
     return best, reason
 
 
-def shortest_lifetime(problem: Problem, writers: tuple[int, ...], readers: tuple[object, ...], within: list[list[int]]) -> int:
+def shortest_lifetime(b: BufferSpec, within: list[list[int]]) -> int:
     """A buffer's lifetime cannot be shorter: longest path inside one iteration from a writer to a reader, plus its hold."""
-    del problem
-    spans = [within[w][r.op] + r.hold for w in writers for r in readers if r.distance == 0 and within[w][r.op] > NEVER]  # type: ignore[attr-defined]
+    spans = [within[w][r.op] + r.hold for w in b.writers for r in b.readers if r.distance == 0 and within[w][r.op] > NEVER]
     return max([1, *spans])
 
 

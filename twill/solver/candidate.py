@@ -191,9 +191,7 @@ def broken(p: Problem, c: Candidate, lazy: Lazy) -> Lazy | None:
                 new = new.with_level(need - granule)
         assert new != lazy, "a model breaks the register file at levels that its formula contains"
         return new
-    if p.on("placement") and any(
-        place(p, c, m, {b.name: stages_needed(p, c, b) for b in p.buffers}) is None for m in p.memory
-    ):
+    if p.on("placement") and any(place(p, c, m, {b.name: stages_needed(p, c, b) for b in p.buffers}) is None for m in p.memory):
         assert not lazy.placement, "a model has no placement although its formula contains one"
         return Lazy(lazy.cumulative, lazy.registers, lazy.levels, True)
     return None

@@ -46,11 +46,12 @@ def explain_refutation(p: Problem, session: Session, lazy: Lazy, ii: int, progre
     bounds = lower_bounds(p)
     if bounds.best > ii * p.unit_cycles:
         name = bounds.binding
-        words = f"{name} bound: {bounds.reasons[name]}, which takes I >= {bounds.best}"
-        return Core(ii * p.unit_cycles, (BOUND_RULES[name],), {BOUND_RULES[name]: (name,)}, (words,))
-    lazy = _refuting(p, session, lazy, ii)
-    if lazy is None:
+        sentence = f"{name} bound: {bounds.reasons[name]}, which takes I >= {bounds.best}"
+        return Core(ii * p.unit_cycles, (BOUND_RULES[name],), {BOUND_RULES[name]: (name,)}, (sentence,))
+    refuting = _refuting(p, session, lazy, ii)
+    if refuting is None:
         return None
+    lazy = refuting
     needed = [r for r in RULES if p.on(r)]
     for rule in tuple(needed):
         fewer = tuple(r for r in needed if r != rule)
@@ -98,7 +99,7 @@ def _subjects(p: Problem, session: Session, lazy: Lazy, ii: int) -> dict[str, tu
     if encoded is None:
         return {}
     f = encoded.formula
-    labels = sorted({c.label for c in (*f.clauses, *f.sums) if c.label[0] not in FIXED})
+    labels = sorted({label for label in [c.label for c in f.clauses] + [x.label for x in f.sums] if label[0] not in FIXED})
     guards = {label: f"g{i}" for i, label in enumerate(labels)}
     names = {guard: label for label, guard in guards.items()}
     session.load(f, guards)

@@ -12,7 +12,21 @@ from twill.model.graph import LoopGraph
 from twill.model.machine import Machine
 from twill.model.schedule import Options
 
-__all__ = ["RULES", "BufferSpec", "EdgeSpec", "OpSpec", "Problem", "ReaderSpec", "Rule", "UnitUse", "ValueSpec", "make_problem", "rounding_error", "rules_in_force", "separating_rule"]
+__all__ = [
+    "RULES",
+    "BufferSpec",
+    "EdgeSpec",
+    "OpSpec",
+    "Problem",
+    "ReaderSpec",
+    "Rule",
+    "UnitUse",
+    "ValueSpec",
+    "make_problem",
+    "rounding_error",
+    "rules_in_force",
+    "separating_rule",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +288,8 @@ def make_problem(graph: LoopGraph, machine: Machine, options: Options) -> Proble
     team = _teams(len(ops), values, edges, rules)
     apart = {(team[u], team[v]) for u in range(len(ops)) for v in range(len(ops)) if separating_rule(ops, rules, u, v)}
     return Problem(
-        graph=graph, machine=machine, options=options, unit_cycles=options.time_unit_cycles, ops=ops, edges=edges, buffers=buffers, values=values,
+        graph=graph, machine=machine, options=options, unit_cycles=options.time_unit_cycles,
+        ops=ops, edges=edges, buffers=buffers, values=values,
         capacity={name: machine.capacity(name) for name in machine.units},
         memory={name: machine.memory_size(name) - graph.reserved.get(name, 0) for name in machine.memories},
         register_limit=limit // int(machine.registers.granularity.value) * int(machine.registers.granularity.value),

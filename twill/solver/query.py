@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from twill.solver.candidate import Candidate
 
-__all__ = ["Query"]
+__all__ = ["RANK", "Query"]
+
+RANK = ("groups", "handovers", "waits", "peak")
+"""The numbers that rank schedules of equal I and L, most important first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,3 +27,15 @@ class Query:
     waits: int | None = None
     peak: int | None = None
     excluded: tuple[Candidate, ...] = ()
+
+    def limited(self, name: str, most: int, slots: int) -> Query:
+        """The same question with one number of the rank limited."""
+        match name:
+            case "groups":
+                return replace(self, groups=most, slots=slots)
+            case "handovers":
+                return replace(self, handovers=most, slots=slots)
+            case "waits":
+                return replace(self, waits=most, slots=slots)
+            case _:
+                return replace(self, peak=most, slots=slots)

@@ -18,14 +18,13 @@ from twill.solver.encoding.build import Encoded, Lazy, encode
 from twill.solver.encoding.groups import sits
 from twill.solver.encoding.ranking import limit_rank
 from twill.solver.problem import Problem
-from twill.solver.query import Query
+from twill.solver.query import RANK, Query
 from twill.solver.session import OutOfTime, Session
 
 __all__ = ["Found", "Search"]
 
 Progress = Callable[[str], None]
 EFFORT = 100_000_000
-RANK = ("groups", "handovers", "waits", "peak")
 
 
 @dataclass(slots=True)
@@ -98,6 +97,7 @@ class Search:
         self.unit = problem.unit_cycles
         self.fewest = min(problem.slots, fewest_groups(problem))
         self.slots = self.fewest
+        self._ladder = [*((self.fewest, 8 + k) for k in range(1, 7)), (self.fewest + 1, 64)]
         self._loaded: Encoded | None = None
         self._key: tuple[int, int, int, Lazy] | None = None
 
@@ -112,8 +112,9 @@ class Search:
                 self._best_rank(found, top)
         except OutOfTime:
             found.out_of_time = True
-        if found.best is not None and not found.ranked:
-            found.ranked = [found.best]
+        if found.best is not None:
+            found.length_floor = max(found.length_floor, critical_path(self.p, found.best.ii) // self.unit)
+            found.ranked = found.ranked or [found.best]
         return found
 
     # I; in this part I and L count time units
@@ -205,20 +206,17 @@ class Search:
         found.rank_proved = True
 
     def _lexicographic(self, base: Query, best: Candidate) -> Candidate:
-        """The schedule with the smallest rank; the last model is solved once more with all limits, so that it is canonical."""
+        """The schedule with the smallest rank among those that the query admits."""
         query = base
         for position, name in enumerate(RANK):
             while (value := rank_key(self.p, best)[position]) > 0:
-                slots = value - 1 if name == "groups" else query.slots
-                answer = self.ask(replace(query, slots=slots, **{name: value - 1}))
+                answer = self.ask(query.limited(name, value - 1, value - 1 if name == "groups" else query.slots))
                 if answer is None:
                     break
                 best = answer.candidate
                 assert rank_key(self.p, best)[position] < value, f"the query does not limit {name}"
-            query = replace(query, **{name: rank_key(self.p, best)[position]})
-            if name == "groups":
-                # with the number of groups settled, offering more changes nothing
-                query = replace(query, slots=rank_key(self.p, best)[0])
+            # with the number of groups settled, offering more changes nothing
+            query = query.limited(name, value, value if name == "groups" else query.slots)
         return best
 
     # one query
@@ -231,19 +229,24 @@ class Search:
         return self._query(ii, self.horizon(ii), self.p.slots)
 
     def _either(self, ii: int) -> _Answer | None:
-        """First short schedules with few groups and limited effort, which are found soonest; then all there are."""
+        """First short schedules with few groups and limited effort, which are found soonest; then all there are.
+
+        Once a schedule is known, only lengths like its own are tried before everything.
+        """
         path, longest = critical_path(self.p, ii * self.unit) // self.unit, self.horizon(ii)
-        ladder = [(self.fewest, path * (8 + k) // 8) for k in range(1, 7)]
-        for slots, length in [*ladder, (self.fewest + 1, longest)]:
-            if slots > self.p.slots or length > longest:
+        for slots, eighths in self._ladder:
+            length = min(longest, path * eighths // 8)
+            if slots > self.p.slots:
                 continue
             try:
                 answer = self.ask(self._query(ii, length, slots), effort=EFFORT)
             except _TooHard:
                 continue
             if answer is not None:
-                self.slots = slots
+                self.slots, self._ladder = slots, [(slots, eighths)]
                 return answer
+            if length == longest:
+                break
         return self.ask(self.full_query(ii))
 
     def ask(self, q: Query, effort: int = 0) -> _Answer | None:

@@ -152,7 +152,9 @@ class Session:
         lines += [f"(declare-const b{i + 1} Bool)\n" for i in range(booleans, len(f.booleans))]
         return "".join(lines)
 
-    def check(self, f: Formula, *, since: tuple[int, int, int, int] | None = None, assume: list[str] | None = None, effort: int = 0) -> dict[str, Any]:
+    def check(
+        self, f: Formula, *, since: tuple[int, int, int, int] | None = None, assume: list[str] | None = None, effort: int = 0
+    ) -> dict[str, Any]:
         """Check the loaded formula together with what was added to it ``since`` a mark, which is forgotten afterwards.
 
         ``effort`` limits z3's deterministic resource counter (about 80 million a second), 0 means any.

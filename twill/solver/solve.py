@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from twill.errors import UsageError
+from twill.errors import SolverError, UsageError
 from twill.model.graph import LoopGraph
 from twill.model.machine import Machine
 from twill.model.schedule import Options, Schedule
@@ -118,15 +118,14 @@ def explain(graph: LoopGraph, machine: Machine, options: Options, ii_cycles: int
         try:
             return explain_refutation(problem, session, search.lazy, ii_cycles // problem.unit_cycles, progress)
         except OutOfTime:
-            from twill.errors import SolverError
-
             raise SolverError(f"time ran out while explaining I = {ii_cycles}", "give a longer --timeout") from None
 
 
 def _core(problem: Problem, session: Session, search: Search) -> Core | None:
     try:
         return explain_refutation(problem, session, search.lazy, search.ceiling(), search.say)
-    except OutOfTime:
+    except (OutOfTime, SolverError):
+        # the refutation stands without its explanation
         return None
 
 

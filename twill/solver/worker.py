@@ -6,6 +6,7 @@ standard input closes, and watches for the death of its parent while z3 is busy.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -28,7 +29,7 @@ def main() -> None:
     with some more text, which is forgotten afterwards, under the named Booleans, with at most that much effort (z3's rlimit; 0: any).
     """
     threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
-    import z3
+    z3: Any = importlib.import_module("z3")
 
     out = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     state = _State(z3)

@@ -47,9 +47,8 @@ def _stage_counts(f: Formula, b: BufferSpec, nodes: dict[str, tuple[int, int]], 
     """(stages, literals of which one holds if the buffer has fewer stages)."""
     result: list[tuple[int, tuple[int, ...]]] = [(1, ())]
     if b.name in nodes:
-        for k in range(2, most + 1):
-            if f.has(f"stages_{b.name}_{k}"):
-                result.append((k, (-f.boolean(f"stages_{b.name}_{k}"),)))
+        known = (k for k in range(2, most + 1) if f.has(f"stages_{b.name}_{k}"))
+        result += [(k, (-f.boolean(f"stages_{b.name}_{k}"),)) for k in known]
     return result
 
 
