@@ -135,7 +135,7 @@ def life(
     for r in buffer.readers:
         away = "hand-over" not in options.without and any(group[w] != group[r.op] for w in buffer.writers)
         end = max(end, starts[r.op] + r.distance * ii + r.hold_cycles + (r.cross_group_cycles if away else 0))
-    return begin, end
+    return begin, max(end, begin + 1)
 
 
 def pressures(graph: LoopGraph, starts: Mapping[str, int], group: Mapping[str, str], ii: int) -> dict[str, int]:

@@ -231,6 +231,7 @@ def _life(b: Buffer, options: Options, ii: int, starts: Starts, groups: Groups) 
         + (r.cross_group_cycles if _on(options, "hand-over") and any(groups[w] != groups[r.op] for w in b.writers) else 0)
         for r in b.readers
     )
+    end = max(end, begin + 1)
     stages = max(1, -(-(end - begin) // ii)) if _on(options, "memory") else 1
     return _Placed(b, stages, tuple(stages > 1 or _times(begin, end, c, ii) > 0 for c in range(ii)))
 

@@ -20,7 +20,7 @@ def lifetime(facts: Facts, buffer: Buffer) -> tuple[int, int]:
     for r in buffer.readers:
         far = facts.on("hand-over") and any(not facts.same(r.op, w) for w in buffer.writers)
         ends.append(facts.start[r.op] + r.distance * facts.ii + r.hold_cycles + (r.cross_group_cycles if far else 0))
-    return start, max(ends)
+    return start, max(start + 1, *ends)
 
 
 def stride(facts: Facts, buffer: Buffer) -> int:

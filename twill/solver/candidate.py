@@ -43,7 +43,7 @@ def lifetime(p: Problem, c: Candidate, b: BufferSpec) -> tuple[int, int]:
         c.starts[r.op] + r.distance * c.ii + r.hold + (r.cross if any(c.groups[r.op] != c.groups[w] for w in b.writers) else 0)
         for r in b.readers
     )
-    return start, end
+    return start, max(start + 1, end)
 
 
 def stages_needed(p: Problem, c: Candidate, b: BufferSpec) -> int:

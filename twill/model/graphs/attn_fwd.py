@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from twill.errors import ParameterError
 from twill.model.builder import GraphBuilder
 from twill.model.costs import Work
-from twill.model.graph import LoopGraph, Reservation
+from twill.model.graph import LoopGraph
 from twill.model.graphs.parameters import DTYPE_BYTES, Rescale, Tile, check_head_dim, parse_chunks
 from twill.model.machine import Machine
 
@@ -228,13 +228,13 @@ def _tmem_subtile(b: GraphBuilder, machine: Machine, p: AttnFwd, s: _Shape, i: i
     b.mma(qk, "mma_qk", s.rows, s.n, s.d, smem_operands="ab", ctas=p.ctas, subtile=i)
     b.compute(mx, "row_max", work=(Work("alu", maxima),), unit="tmem", warps=s.warps, subtile=i,
               floor_cycles=machine.cost("tmem_load_fixed") + port, extra_cycles=last,
-              extra=(Reservation(unit="tmem", cycles=round(port), amount=100),))  # fmt: skip
+              ports={"tmem": 100 * port})  # fmt: skip
     for c, width in enumerate(s.chunks):
         elements = s.rows * width
         store_port = elements * 2 / machine.cost("tmem_store_bytes")
         tail = min(32, width) * s.rows / 2 / alu_rate + machine.cost("tmem_store_fixed") + store_port
         b.compute(exps[c], "exp2", work=(*_exp_work(s, machine, width), Work("alu", elements / 2)), unit="mufu", warps=s.warps,
-                  extra_cycles=tail, subtile=i, chunk=c)  # fmt: skip
+                  extra_cycles=tail, ports={"tmem": 100 * store_port}, subtile=i, chunk=c)  # fmt: skip
         b.mma(pvs[c], "mma_pv", s.rows, s.dv, width, smem_operands="b", ctas=p.ctas, subtile=i, chunk=c)
     b.compute(sm, "row_sum", work=(Work("fma", tile),), unit="fma", warps=s.warps, subtile=i)
     o_bytes = s.rows * s.dv * 4
@@ -243,9 +243,8 @@ def _tmem_subtile(b: GraphBuilder, machine: Machine, p: AttnFwd, s: _Shape, i: i
     full = fixed + o_port + s.rows * s.dv / machine.cost("fma_lanes") / 4
     vote = machine.cost("handover_named_barrier")
     cycles = round(_expected(p, full, vote))
-    port_percent = max(1, min(100, round(100 * _expected(p, o_port, 0.0) / cycles)))
     b.compute(rs, "rescale", work=(Work("fma", _expected(p, s.rows * s.dv, 0.0)),), unit="tmem", warps=s.warps, floor_cycles=cycles,
-              extra=(Reservation(unit="tmem", cycles=cycles, amount=port_percent),), subtile=i)  # fmt: skip
+              ports={"tmem": 100 * _expected(p, o_port, 0.0)}, subtile=i)  # fmt: skip
 
     score = f"SP_{x}"
     cluster = int(machine.cost("handover_cluster") - machine.cost("handover_mbarrier")) if p.ctas > 1 else 0

@@ -14,12 +14,11 @@ __all__ = ["storage"]
 
 @dataclass(frozen=True, slots=True)
 class _Life:
-    """Where a buffer that is not persistent lives: ``cycles`` from ``begin``; nowhere if not ``alive``."""
+    """Where a buffer that is not persistent lives: ``cycles`` from ``begin``."""
 
     begin: Linear
     cycles: Linear
     cycles_max: int
-    alive: Any
 
 
 def storage(frame: Frame) -> None:
@@ -54,15 +53,13 @@ def _life(frame: Frame, b: Buffer) -> _Life:
     if b.name in frame.windows.stages_max:
         longest = min(longest, frame.windows.stages_max[b.name] * frame.ii)
     least = max(1, frame.windows.life_min[b.name])
-    alive = frame.literal(True) if frame.windows.life_min[b.name] > 0 else model.new_bool_var(f"alive[{b.name}]")
     cycles = model.new_int_var(least, max(least, longest), f"life[{b.name}]")
     for r in b.readers:
         lasts = frame.start[r.op] - begin + r.distance * frame.ii + r.hold_cycles
         for w in b.writers if r.cross_group_cycles else b.writers[:1]:
             end = lasts + r.cross_group_cycles * (1 - frame.same(w, r.op))
-            model.add(cycles >= end).only_enforce_if(alive)
-            model.add(end <= 0).only_enforce_if(~alive)
-    return _Life(begin, cycles, max(least, longest), alive)
+            model.add(cycles >= end)
+    return _Life(begin, cycles, max(least, longest))
 
 
 def _stages(frame: Frame, b: Buffer, life: _Life) -> Any:
@@ -71,7 +68,7 @@ def _stages(frame: Frame, b: Buffer, life: _Life) -> Any:
         return frame.literal(True)
     most = frame.windows.stages_max.get(b.name, -(-life.cycles_max // frame.ii))
     stages = frame.model.new_int_var(1, max(1, most), f"stages[{b.name}]")
-    frame.model.add(stages * frame.ii >= life.cycles).only_enforce_if(life.alive)
+    frame.model.add(stages * frame.ii >= life.cycles)
     return stages
 
 
@@ -107,13 +104,11 @@ def _overlaid(frame: Frame, name: str, buffers: list[Buffer]) -> None:
     bottom: Linear = 0
 
     def always_there(b: Buffer, present: Any) -> list[Any]:
-        # Beyond the window: slots in which a buffer without a life meets those that always live, and nothing else.
-        return [model.new_optional_fixed_size_interval_var(0, 2 * frame.ii + len(buffers), present, f"always[{b.name}]")]
+        return [model.new_optional_fixed_size_interval_var(0, 2 * frame.ii, present, f"always[{b.name}]")]
 
-    def rectangle(b: Buffer, when: list[Any], height: Linear, present: Any, bytes_used: Linear, *, occupies: bool = True) -> None:
-        if occupies:
-            times.extend(when)
-            heights.extend([height] * len(when))
+    def rectangle(b: Buffer, when: list[Any], height: Linear, present: Any, bytes_used: Linear) -> None:
+        times.extend(when)
+        heights.extend([height] * len(when))
         if not problem.rule("placement"):
             return
         shown.extend(when)
@@ -131,7 +126,7 @@ def _overlaid(frame: Frame, name: str, buffers: list[Buffer]) -> None:
                 bottom += round_up(b.size, step) // step
             else:
                 frame.offset[b.name] = model.new_int_var(0, room, f"offset[{b.name}]")
-    for i, b in enumerate(buffers):
+    for b in buffers:
         one, size = frame.literal(True), round_up(b.size, step) // step
         if b.persistent:
             rectangle(b, always_there(b, one), size, one, b.size)
@@ -139,8 +134,7 @@ def _overlaid(frame: Frame, name: str, buffers: list[Buffer]) -> None:
         life = _life(frame, b)
         always = model.new_bool_var(f"always[{b.name}]")
         briefly = model.new_bool_var(f"briefly[{b.name}]")
-        model.add_bool_or(always, briefly, ~life.alive)
-        model.add_implication(always, ~briefly)
+        model.add_exactly_one(always, briefly)
         brief_max = min(life.cycles_max, frame.ii)
         model.add(life.cycles <= brief_max).only_enforce_if(briefly)
         bounded = model.new_int_var(0, brief_max, f"brief[{b.name}]")
@@ -152,8 +146,6 @@ def _overlaid(frame: Frame, name: str, buffers: list[Buffer]) -> None:
         if problem.rule("memory"):
             model.add(stages == 1).only_enforce_if(~always)
         rectangle(b, always_there(b, always), _steps(frame, b, stages), always, stages * b.size)
-        slot = model.new_optional_fixed_size_interval_var(2 * frame.ii + i, 1, ~life.alive, f"nowhere[{b.name}]")
-        rectangle(b, [slot], size, ~life.alive, b.size, occupies=False)
     if problem.rule("memory"):
         model.add_cumulative(times, heights, room)
     if problem.rule("placement"):

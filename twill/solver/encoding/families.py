@@ -176,7 +176,9 @@ def start_and_end(p: Problem, f: Formula, b: BufferSpec) -> tuple[int, int]:
         base = r.hold + r.distance * f.ii
         separate = any(same(p, f, r.op, w) is None for w in b.writers)
         terms.append((r.op, base + (r.cross if separate else 0), base + r.cross))
+    terms += [(w, 1 if len(b.writers) == 1 else -(10**7), 1) for w in b.writers]
     end = f.extreme(largest=True, terms=terms)
+    f.require(("memory", b.name), Diff(end, start, 1, 0))
     for r in b.readers:
         label = ("memory", b.name)
         f.require(label, Diff(end, r.op, r.hold, r.distance))

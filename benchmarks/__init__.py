@@ -1,0 +1,1 @@
+"""Measurements and generated tables: run each as ``python -m benchmarks.NAME`` from the top of the repository."""
