@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from twill.model.graph import LoopGraph
+from twill.model.graph import Buffer, LoopGraph, Op, Reader, Reservation
 from twill.model.schedule import Options
 from twill.model.validate import validate_graph
 
@@ -52,3 +52,28 @@ def test_groups_that_must_differ(graph: LoopGraph, choice: Options) -> None:
 @given(mirrored(), options(most_length=8))
 def test_symmetries_lose_no_optimum(graph: LoopGraph, choice: Options) -> None:
     agree(graph, choice)
+
+
+def test_the_first_of_two_writers_begins_a_life_at_once() -> None:
+    """Found by the tests above: a start that may lie before all writers lets the end lie before its reader is done."""
+    names = ("P_a", "Q_a", "P_b", "Q_b")
+    ops = tuple(
+        Op(name=n, kind="made_up", unit="x", latency_cycles=1, issue_cycles=1, warps=1)
+        if n[0] == "P"
+        else Op(
+            name=n,
+            kind="made_up",
+            unit="x",
+            latency_cycles=0,
+            issue_cycles=0,
+            warps=1,
+            reservations=(Reservation(unit="x", cycles=1, amount=1),),
+        )
+        for n in names
+    )
+    buffers = tuple(
+        Buffer(name=f"b_{x}", memory="tmem", size=5, writers=(f"P_{x}", f"Q_{x}"), readers=(Reader(op=f"P_{x}", hold_cycles=0),))
+        for x in "ab"
+    )
+    graph = LoopGraph(name="two_writers", machine="tiny", ops=ops, buffers=buffers, symmetries=((names[:2], names[2:]),))
+    agree(graph, Options(groups=1, max_copies=1, max_ii_cycles=8))

@@ -171,6 +171,7 @@ def start_and_end(p: Problem, f: Formula, b: BufferSpec) -> tuple[int, int]:
         start = f.extreme(largest=False, terms=((w, 0, 0) for w in b.writers))
         for w in b.writers:
             f.require(("memory", b.name), Diff(w, start, 0, 0))
+        f.add(("memory", b.name), *(Diff(start, w, 0, 0) for w in b.writers))
     terms = []
     for r in b.readers:
         base = r.hold + r.distance * f.ii
