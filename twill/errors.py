@@ -15,6 +15,7 @@ __all__ = [
     "CheckFailed",
     "GraphError",
     "InternalError",
+    "LowerError",
     "MachineError",
     "ParameterError",
     "ScheduleFileError",
@@ -72,6 +73,12 @@ class ScheduleFileError(TwillError):
 
 class CheckFailed(TwillError):
     """A schedule that breaks a rule, or says something about itself that is not so."""
+
+    exit_code = EXIT_REFUSED
+
+
+class LowerError(TwillError):
+    """A legal schedule that no program of the machine can carry out: out of barriers, registers or hand-over memory."""
 
     exit_code = EXIT_REFUSED
 

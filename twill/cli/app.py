@@ -117,6 +117,14 @@ def show(
     return partial(show_command, file, rows=rows)
 
 
+@app.command()
+def lower(file: ScheduleFile, machine: MachineOption = None, as_json: AsJson = False) -> Work:
+    """Show the program of every warp role that carries out a schedule: order, barriers, who waits and who arrives."""
+    from twill.cli.lower import lower_command
+
+    return partial(lower_command, file, machine=machine, as_json=as_json)
+
+
 @app.command(name="list")
 def list_(
     what: Annotated[str | None, typer.Argument(metavar="[graphs|machines|rules|schedules]", help="default: all of them")] = None,

@@ -1,0 +1,22 @@
+"""Shared programs: every shipped schedule is checked and lowered once."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from twill.schedules import load
+
+from twill.check import checked
+from twill.lower import WarpProgram, lower
+from twill.model.machine import load_machine
+from twill.model.schedule import Schedule
+
+
+@cache
+def shipped(name: str) -> tuple[Schedule, WarpProgram]:
+    schedule: Schedule = load(name)
+    return schedule, lower(checked(schedule, load_machine(schedule.machine.name)))
+
+
+def mmas(schedule: Schedule) -> set[str]:
+    return {op.name for op in schedule.graph.ops if op.asynchronous and op.unit == "tensor"}
