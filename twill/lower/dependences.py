@@ -4,7 +4,7 @@ A `Dependence` (u, v, d) means: u of iteration i - d is done before v of iterati
 iterations of u. Within a role, a synchronous op is done when the next begins; all else is listed here:
 
 * ``edge``: edges of the graph between roles, or from an asynchronous op;
-* ``release``: who overwrites a stage of a buffer, or of a hand-over slot, comes after everybody who reads it;
+* ``release``: who overwrites a stage of a buffer comes after everybody who reads it; ``slot``: the same for hand-over slots;
 * ``registers``: an asynchronous op that reads registers is done before they are written again;
 * ``overlay``: single-stage buffers that share addresses take turns;
 * ``pace``: an op may not run so far ahead of its consumer that barrier phases are confused (added by `twill.lower.sync`).
@@ -31,7 +31,7 @@ class Dependence:
     """u of iteration i - ``distance`` is done before v of iteration i begins; ``guarded`` is the storage that it protects."""
 
     label: str
-    kind: Literal["edge", "release", "registers", "overlay", "pace"]
+    kind: Literal["edge", "release", "slot", "registers", "overlay", "pace"]
     src: str
     dst: str
     distance: int
@@ -85,15 +85,14 @@ def _releases(loop: Loop) -> Iterator[Dependence]:
             for writer in b.writers:
                 if reader == writer:
                     continue
-                label = f"release {b.name} by {reader}" + (f" to {writer}" if len(b.writers) > 1 else "")
-                yield Dependence(label, "release", reader, writer, stages[b.name] - shift, b.name)
+                yield Dependence(f"release {b.name} by {reader}", "release", reader, writer, stages[b.name] - shift, b.name)
 
 
 def _slot_releases(loop: Loop, slots: Iterable[Slot]) -> Iterator[Dependence]:
     for slot in slots:
         for reader, distance in slot.readers:
             yield Dependence(
-                f"release {slot.storage.name} by {reader}", "release", reader, slot.writer, slot.storage.stages - distance,
+                f"slot {slot.storage.name} by {reader}", "slot", reader, slot.writer, slot.storage.stages - distance,
                 slot.storage.name,
             )  # fmt: skip
 
@@ -136,5 +135,5 @@ def _overlays(loop: Loop) -> Iterator[Dependence]:
         for reader, shift in dict.fromkeys(readers):
             for writer in later.writers:
                 if reader != writer:
-                    label = f"overlay {later.name} after {earlier.name} by {reader}" + (f" to {writer}" if len(later.writers) > 1 else "")
+                    label = f"overlay {later.name} after {earlier.name} by {reader}"
                     yield Dependence(label, "overlay", reader, writer, ahead - shift, earlier.name)

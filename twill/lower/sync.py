@@ -103,7 +103,7 @@ def _plans(loop: Loop, kept: list[Dependence]) -> list[_Plan]:
     plans = []
     for group in groups:
         guarded = {d.guarded for d in group}
-        depth = stages.get(group[0].guarded, 1) if len(guarded) == 1 and group[0].kind in ("edge", "release") else 1
+        depth = stages.get(group[0].guarded, 1) if len(guarded) == 1 and group[0].kind in ("edge", "release", "slot") else 1
         name = _unique(_name(loop, group), names)
         plans.append(_Plan(name, tuple(dict.fromkeys(d.src for d in group)), tuple(group), depth))
     return plans
@@ -194,16 +194,12 @@ def _may_be_named(loop: Loop, plan: _Plan) -> bool:
 
 
 def _tx_bytes(loop: Loop, plan: _Plan) -> int:
-    """Bytes that the TMA loads among the producers deliver in one iteration."""
+    """Bytes that the TMA loads among the producers deliver in one iteration; each load fills its buffers as a whole."""
     total = 0
     for producer in plan.producers:
         if not is_load(loop, producer):
             continue
         for b in loop.graph.buffers:
             if producer in b.writers:
-                if b.size % len(b.writers):
-                    raise LowerError(
-                        f"{b.size} bytes of buffer {b.name} do not split among {len(b.writers)} loads", "give each its own buffer"
-                    )
-                total += b.size // len(b.writers)
+                total += b.size
     return total
