@@ -177,7 +177,7 @@ def _pace(loop: Loop, events: EventGraph, plan: _Plan) -> Dependence:
 
 def _signal(loop: Loop, plan: _Plan, slots: int, ids: NamedBarriers) -> Signal:
     arrivals = sum(arrivals_of(loop, p) for p in plan.producers)
-    guards = tuple(d.label for d in plan.dependences)
+    guards = tuple(dict.fromkeys(d.label for d in plan.dependences))
     barrier = Barrier(plan.name, "mbarrier", slots, arrivals, guards, _tx_bytes(loop, plan))
     if ids.left and slots == 1 and _may_be_named(loop, plan):
         consumers = loop.warps[loop.role(plan.waits[0][0])]
