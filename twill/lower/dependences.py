@@ -20,7 +20,7 @@ from typing import Literal
 
 from twill.errors import LowerError
 from twill.lower.roles import Loop
-from twill.lower.storage import Slot, placed_storage
+from twill.lower.storage import Slot, placed_storage, readers_of
 from twill.model.graph import Buffer
 
 __all__ = ["Dependence", "dependences", "register_copies"]
@@ -71,7 +71,7 @@ def _edges(loop: Loop) -> Iterator[Dependence]:
         for w in b.writers:
             written.setdefault(w, []).append(b)
     for e in loop.graph.edges:
-        read = [b.name for b in written.get(e.src, ()) if e.kind == b.memory and any(r.op == e.dst for r in b.readers)]
+        read = [b.name for b in written.get(e.src, ()) if e.kind == b.memory and any(r == e.dst for r, _ in readers_of(loop, b))]
         yield Dependence(f"edge {e.label}", "edge", e.src, e.dst, e.distance, read[0] if len(read) == 1 else e.value)
 
 
@@ -80,8 +80,8 @@ def _releases(loop: Loop) -> Iterator[Dependence]:
     for b in loop.graph.buffers:
         if b.persistent:
             continue
-        readers = [(r.op, r.distance) for r in b.readers] or [(w, 0) for w in b.writers]
-        for reader, shift in dict.fromkeys(readers):
+        readers = readers_of(loop, b) or tuple((w, 0) for w in b.writers)
+        for reader, shift in readers:
             for writer in b.writers:
                 if reader == writer:
                     continue
@@ -131,8 +131,8 @@ def _overlays(loop: Loop) -> Iterator[Dependence]:
         # the occupants never meet, so the next occupation by `later` that starts after `earlier` has started comes after it
         from_, to = (min(loop.start[w] for w in x.writers) for x in (earlier, later))
         ahead = math.floor((from_ - to) / loop.ii) + 1
-        readers = [(r.op, r.distance) for r in earlier.readers] or [(w, 0) for w in earlier.writers]
-        for reader, shift in dict.fromkeys(readers):
+        readers = readers_of(loop, earlier) or tuple((w, 0) for w in earlier.writers)
+        for reader, shift in readers:
             for writer in later.writers:
                 if reader != writer:
                     label = f"overlay {later.name} after {earlier.name} by {reader}"

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from twill.errors import LowerError
 from twill.lower.program import Access, Storage
 from twill.lower.roles import Loop
+from twill.model.graph import Buffer, Edge
 
-__all__ = ["BARRIER_BYTES", "Slot", "accesses", "handover_slots", "placed_storage"]
+__all__ = ["BARRIER_BYTES", "Slot", "accesses", "handover_slots", "placed_storage", "readers_of"]
 
 BARRIER_BYTES = 1024
 WORD_BYTES = 4
@@ -39,6 +40,26 @@ def placed_storage(loop: Loop) -> tuple[Storage, ...]:
         stride = math.ceil(b.size / alignment) * alignment
         found.append(Storage(b.name, b.memory, b.offset, stride, b.stages, persistent[b.name]))
     return tuple(found)
+
+
+def readers_of(loop: Loop, buffer: Buffer) -> tuple[tuple[str, int], ...]:
+    """(op, distance) of everybody who reads a buffer: its declared readers, and ops that an edge from a writer brings it to by name.
+
+    Graphs declare only readers that may be the last; the first of two chunked MMAs reads V as well.
+    """
+    declared = tuple((r.op, r.distance) for r in buffer.readers)
+    named = (
+        (e.dst, e.distance)
+        for e in loop.graph.edges
+        if e.src in buffer.writers and e.kind == buffer.memory and e.value == buffer.name and not _declared(loop, e)
+    )
+    return tuple(dict.fromkeys((*declared, *named)))
+
+
+def _declared(loop: Loop, edge: Edge) -> bool:
+    """Whether some buffer says that it brings what the edge carries, under whatever name."""
+    buffers = (b for b in loop.graph.buffers if b.memory == edge.kind and edge.src in b.writers)
+    return any(r.op == edge.dst for b in buffers for r in b.readers)
 
 
 def handover_slots(loop: Loop) -> tuple[Slot, ...]:
@@ -87,8 +108,8 @@ def accesses(loop: Loop, slots: tuple[Slot, ...]) -> dict[str, tuple[Access, ...
     """What every op touches. A persistent buffer is touched by the ends of the edges that carry its name."""
     found: dict[str, dict[Access, None]] = {v: {} for v in loop.ops}
     for b in loop.graph.buffers:
-        for r in b.readers:
-            found[r.op][Access(b.name, "read", -r.distance)] = None
+        for reader, distance in readers_of(loop, b):
+            found[reader][Access(b.name, "read", -distance)] = None
         for w in b.writers:
             found[w][Access(b.name, "write")] = None
     kept = {b.name: b.memory for b in loop.graph.buffers if b.persistent}
