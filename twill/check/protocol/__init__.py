@@ -1,0 +1,6 @@
+"""The protocol check: a WarpProgram is free of deadlocks and races for all interleavings and all trip counts."""
+
+from twill.check.protocol.check import check_protocol
+from twill.check.protocol.report import ProtocolFinding, ProtocolReport
+
+__all__ = ["ProtocolFinding", "ProtocolReport", "check_protocol"]
