@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import resource
 import statistics
 import subprocess
 import sys
@@ -39,9 +40,10 @@ UNROLLED = ("--without", "blocking")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One command: seconds and peak megabytes (medians over repeats, the most for memory), and what it said."""
+    """One command: wall and processor seconds (medians over repeats), peak megabytes (the most), and what it said."""
 
     seconds: float
+    cpu_s: float
     spread_s: float
     peak_mb: float
     exit_code: int
@@ -58,9 +60,15 @@ def _peaks(pid: int, seen: dict[int, int]) -> None:
             _peaks(int(child), seen)
 
 
-def _once(words: Sequence[str]) -> tuple[float, float, int, str]:
+def _cpu_s() -> float:
+    """Processor time of all children that have ended, and theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _once(words: Sequence[str]) -> tuple[float, float, float, int, str]:
     with tempfile.TemporaryFile("w+") as out:
-        began = time.monotonic()
+        began, before = time.monotonic(), _cpu_s()
         process = subprocess.Popen([sys.executable, "-m", "twill.cli", *words], stdout=out, stderr=subprocess.DEVNULL, cwd=REPOSITORY)
         seen: dict[int, int] = {}
         while process.poll() is None:
@@ -69,7 +77,7 @@ def _once(words: Sequence[str]) -> tuple[float, float, int, str]:
         seconds = time.monotonic() - began
         out.seek(0)
         text = out.read()
-    return seconds, sum(seen.values()) / 1024, process.returncode, _said(text)
+    return seconds, _cpu_s() - before, sum(seen.values()) / 1024, process.returncode, _said(text)
 
 
 def _said(text: str) -> str:
@@ -87,7 +95,8 @@ def measure(words: Sequence[str], repeat: int) -> Run:
     """Run ``twill`` with these arguments."""
     runs = [_once(words) for _ in range(repeat)]
     times = [r[0] for r in runs]
-    return Run(statistics.median(times), max(times) - min(times), max(r[1] for r in runs), runs[0][2], runs[0][3])
+    cpu_s = statistics.median(r[1] for r in runs)
+    return Run(statistics.median(times), cpu_s, max(times) - min(times), max(r[2] for r in runs), runs[0][3], runs[0][4])
 
 
 def _solve(*words: str) -> tuple[str, ...]:
@@ -96,10 +105,10 @@ def _solve(*words: str) -> tuple[str, ...]:
 
 def _row(title: str, run: Run, target_s: float | None = None) -> tuple[str, ...]:
     target = "" if target_s is None else f"{target_s:g}"
-    return (title, f"{run.seconds:.2f}", f"{run.spread_s:.2f}", target, f"{run.peak_mb:.0f}", run.result)
+    return (title, f"{run.seconds:.2f}", f"{run.spread_s:.2f}", f"{run.cpu_s:.2f}", target, f"{run.peak_mb:.0f}", run.result)
 
 
-HEADERS = ("command", "seconds", "spread", "target", "peak MB", "result")
+HEADERS = ("command", "seconds", "spread", "processor s", "target", "peak MB", "result")
 
 
 def _graph_file(folder: Path, ops: int) -> str:
