@@ -108,6 +108,15 @@ def check(
 
 
 @app.command()
+def cost(file: Annotated[str, typer.Argument(metavar="ORDER.json", help="an order of operations per role, written by hand")],
+         as_json: AsJson = False) -> Work:  # fmt: skip
+    """How long one period of a hand-written order takes, contention included."""
+    from twill.cli.cost import cost_command
+
+    return partial(cost_command, file, as_json=as_json)
+
+
+@app.command()
 def show(
     file: ScheduleFile, rows: Annotated[int, typer.Option(help="about how many rows to show one period in")] = 40,
 ) -> Work:  # fmt: skip

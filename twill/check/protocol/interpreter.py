@@ -107,6 +107,11 @@ class _Machine:
         self.cells: dict[tuple[str, int], dict[str, tuple[int, Outputs]]] = {}
         self.accesses = {op: facts.accesses(op) for op in facts.site}
         self.sharing = {s.name: _sharing(facts.program.storage, s) for s in facts.program.storage}
+        self.signals: dict[str, list[tuple[_Thread, Arrive]]] = {}
+        for t in self.threads:
+            for x in t.role.body:
+                if isinstance(x, Arrive) and x.when == "after":
+                    self.signals.setdefault(x.op, []).append((t, x))
         self.clock = 0
 
     def run(self) -> dict[tuple[str, int], Outputs]:
@@ -195,17 +200,13 @@ class _Machine:
 
     def _signal(self, flight: _Flight) -> None:
         """An asynchronous op is over: its bytes and its arrivals count."""
-        for site in self.facts.sites():
-            x = site.instruction
-            if not isinstance(x, Arrive) or x.when != "after" or x.op != flight.op.name:
-                continue
+        for t, x in self.signals.get(flight.op.name, ()):
             b = self.facts.barriers[x.barrier]
             if b.tx_bytes:
                 slot = self.slots[b.name][flight.iteration % b.slots]
                 slot.delivered += sum(s.size for s in self.facts.graph.buffers if flight.op.name in s.writers)
                 self._complete(b, slot)
             else:
-                t = next(t for t in self.threads if t.role.name == site.role.name)
                 if any(y is x and i == flight.iteration for y, i in t.steps[: t.next]):
                     self._arrive(x, flight.iteration)
 

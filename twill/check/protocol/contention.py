@@ -1,0 +1,55 @@
+"""What an op of an order costs, by whether the tensor core works beside it.
+
+The figures are those of the machine file, built into the graph twice: without its contention factors (an op on its own), and with
+them (the same op beside busy MMAs). MMAs have their bare length in both; what saturated FMA pipes steal from them is charged
+while it happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from twill.check.protocol.order import OrderGraph
+from twill.model.graph import LoopGraph, Op
+from twill.model.machine import Machine
+from twill.model.registry import GraphRequest, build_graph
+
+__all__ = ["OpCost", "contended_costs"]
+
+FULL = 100
+
+
+@dataclass(frozen=True, slots=True)
+class OpCost:
+    """Duration of an op, and how many cycles it takes of each unit meanwhile (all of the unit: 1 cycle a cycle)."""
+
+    cycles: float
+    unit_cycles: Mapping[str, float]
+
+
+def contended_costs(order: OrderGraph, machine: Machine) -> tuple[LoopGraph, dict[str, OpCost], dict[str, OpCost]]:
+    """The graph, and the costs of its ops alone and beside busy MMAs."""
+    calm = _with_costs(machine, {"mma_stolen_by_fma": 0.0})
+    alone = _with_costs(calm, {name: 1.0 for name in machine.costs if name.startswith("contention_")})
+    request = GraphRequest(head_dim=order.head_dim, tile=order.tile, subtiles=order.subtiles, settings=order.settings)
+    beside_graph, alone_graph = (build_graph(order.name, m, request) for m in (calm, alone))
+    return beside_graph, _costs(alone_graph, machine), _costs(beside_graph, machine)
+
+
+def _with_costs(machine: Machine, values: Mapping[str, float]) -> Machine:
+    known = {k: v.model_copy(update={"value": values[k]}) if k in values else v for k, v in machine.costs.items()}
+    return machine.model_copy(update={"costs": known})
+
+
+def _costs(graph: LoopGraph, machine: Machine) -> dict[str, OpCost]:
+    return {op.name: OpCost(op.latency_cycles, _units(op, machine)) for op in graph.ops}
+
+
+def _units(op: Op, machine: Machine) -> dict[str, float]:
+    result: dict[str, float] = {}
+    for r in op.reservations:
+        unit = machine.units[r.unit]
+        if not unit.elastic:
+            result[r.unit] = result.get(r.unit, 0.0) + r.amount * r.cycles / machine.capacity(r.unit)
+    return result
