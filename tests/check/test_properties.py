@@ -209,7 +209,7 @@ def test_overlaid_memory_is_that_of_every_cycle(loop: Loop) -> None:
                 + (r.cross_group_cycles if any(group[w] != group[r.op] for w in b.writers) else 0)
                 for r in b.readers
             ]
-            occupied[b.name] = {c % ii for c in range(begin, max(ends))}
+            occupied[b.name] = {c % ii for c in range(begin, max(begin + 1, *ends))}
     names = list(occupied)
     meeting = {a for i, a in enumerate(names) for b in names[i + 1 :] if occupied[a] & occupied[b]}
     found = failing(written(loop, machine), machine, "placement")

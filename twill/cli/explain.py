@@ -114,5 +114,5 @@ def _search(request: Request, ii_cycles: int, timeout_s: float, seed: int) -> in
         sys.stdout.write(f"{what}: a schedule with I = {ii_cycles} exists.\n")
         return EXIT_DONE
     sys.stdout.write(f"{what}: no schedule with I = {ii_cycles} exists.\n")
-    show(because(core.words), sys.stdout)
+    show(because(core.words, minimal=core.minimal), sys.stdout)
     return EXIT_DONE

@@ -72,14 +72,16 @@ def refuse_unwritable(path: Path) -> None:
 
     Raises
     ------
-    UsageError : the folder does not exist or cannot be written to, or the path is itself a folder.
+    UsageError : the folder does not exist or cannot be written to, or the path is a folder, a device or a pipe.
     """
     if path.is_dir():
         raise UsageError(f"cannot write {str(path)!r}: it is a folder", "give -o the name of a file")
     if not path.parent.is_dir():
         text = f"cannot write {str(path)!r}: there is no folder {str(path.parent)!r}"
         raise UsageError(text, "make the folder first, or give -o another path")
-    draft = _draft(path)
+    if path.exists() and not path.is_file():
+        raise UsageError(f"cannot write {str(path)!r}: it is not a regular file", "use --json to write to the standard output")
+    draft = _draft(path.resolve())
     try:
         draft.touch()
         draft.unlink()
@@ -88,12 +90,13 @@ def refuse_unwritable(path: Path) -> None:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that a reader sees the old content or the new, never a part.
+    """Write a file so that a reader sees the old content or the new, never a part; a link keeps pointing where it did.
 
     Raises
     ------
     UsageError : it cannot be written.
     """
+    path = path.resolve()
     draft = _draft(path)
     try:
         with draft.open("w", encoding="utf-8", newline="\n") as file:

@@ -120,7 +120,8 @@ def print_nothing_found(request: Request, outcome: Outcome, timeout_s: float) ->
     core = outcome.core
     if outcome.status == "infeasible":
         limit = request.options.max_ii_cycles
-        view = infeasible(_what(request), core.words if core else None, core.rules if core else (), max_ii_cycles=limit)
+        view = infeasible(_what(request), core.words if core else None, core.rules if core else (), max_ii_cycles=limit,
+                          minimal=core is None or core.minimal)  # fmt: skip
     else:
         bounds = bounds_in_words(outcome.bounds_cycles, exact_reasons(request))
         view = unknown(_what(request), outcome.ii_floor_cycles, bounds, timeout_s)
@@ -151,10 +152,10 @@ def _print_summaries(request: Request, outcome: Outcome, arguments: SolveArgumen
 
 def _second_opinion(schedule: Schedule, machine: Machine, timeout_s: float) -> int:
     from twill.solver.crosscheck import crosscheck
-    from twill.view.crosscheck import crosscheck_in_words
+    from twill.view.crosscheck import contradicted, crosscheck_in_words
 
     with Progress("crosscheck with CP-SAT"):
         report = crosscheck(schedule, machine, timeout_s=timeout_s)
     sys.stdout.flush()
     sys.stderr.write(crosscheck_in_words(report, schedule) + "\n")
-    return EXIT_DONE if report.agrees else EXIT_REFUSED
+    return EXIT_REFUSED if contradicted(report, schedule) else EXIT_DONE

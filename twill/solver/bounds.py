@@ -159,7 +159,7 @@ class Distances:
         return (max(self.low[u][v], self.early[v] - self.late[u]), min(-self.low[v][u], self.late[v] - self.early[u]))
 
 
-def distances(problem: Problem, ii: int, length: int) -> Distances | None:
+def distances(problem: Problem, ii: int, length: int, *, plain: bool = False) -> Distances | None:
     """All-pairs longest paths with hand-overs at their cheapest; None if the recurrences alone forbid ``ii``."""
     n = len(problem.ops)
     low = [[NEVER] * n for _ in range(n)]
@@ -168,7 +168,9 @@ def distances(problem: Problem, ii: int, length: int) -> Distances | None:
     q = problem.unit_cycles
     for e in problem.edges:
         cost = e.cheapest
-        if problem.separated(e.src, e.dst):
+        if plain:
+            pass
+        elif problem.separated(e.src, e.dst):
             cost = e.cross
         elif problem.together(e.src, e.dst):
             cost = e.same
@@ -191,9 +193,13 @@ def distances(problem: Problem, ii: int, length: int) -> Distances | None:
     return Distances(low, early, late)
 
 
-def critical_path(problem: Problem, ii: int) -> int:
-    """No schedule with this I can be shorter; a multiple of the time unit."""
-    d = distances(problem, ii, 10**8)
+def critical_path(problem: Problem, ii: int, *, plain: bool = False) -> int:
+    """No schedule with this I can be shorter; a multiple of the time unit.
+
+    ``plain`` takes every hand-over at its cheapest, as the bound in ``docs/formulation.md`` does; otherwise ops that
+    rules keep apart or together pay what they must.
+    """
+    d = distances(problem, ii, 10**8, plain=plain)
     if d is None:
         return 10**9
     q = problem.unit_cycles

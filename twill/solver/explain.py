@@ -19,20 +19,24 @@ __all__ = ["Core", "explain_refutation"]
 
 FIXED = frozenset({"uniqueness", "completion", "dependence", "symmetry"})
 """Labels that are never optional: without them there is no schedule to speak of."""
+EFFORT = 400_000_000
+"""z3's resource counter for the question whether one rule is needed: some five seconds."""
 BOUND_RULES = {"resource": "capacity", "memory": "memory", "issue": "concurrency", "recurrence": "dependence"}
 
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """A minimal explanation: rules that together refute, and the subjects of their constraints that do.
+    """An explanation: rules that together refute, and the subjects of their constraints that do.
 
-    ``words`` are sentences for a reader, one a rule.
+    ``words`` are sentences for a reader, one a rule. ``minimal`` is False where a rule was kept because it was too hard
+    to find out whether the rest refutes without it.
     """
 
     ii: int
     rules: tuple[str, ...]
     subjects: dict[str, tuple[str, ...]]
     words: tuple[str, ...]
+    minimal: bool = True
 
 
 def explain_refutation(p: Problem, session: Session, lazy: Lazy, ii: int, progress: Callable[[str], None] | None) -> Core | None:
@@ -53,19 +57,22 @@ def explain_refutation(p: Problem, session: Session, lazy: Lazy, ii: int, progre
         return None
     lazy = refuting
     needed = [r for r in RULES if p.on(r)]
+    minimal = True
     for rule in tuple(needed):
         fewer = tuple(r for r in needed if r != rule)
-        if _refuted(_only(p, fewer), session, lazy, ii):
+        refuted = _refuted(_only(p, fewer), session, lazy, ii)
+        if refuted:
             needed.remove(rule)
             say(f"still impossible without {rule}")
         else:
-            say(f"needed: {rule}")
+            minimal &= refuted is not None
+            say(f"needed: {rule}" if refuted is not None else f"too hard to tell without {rule}")
     subjects = _subjects(_only(p, tuple(needed)), session, lazy, ii)
     words = tuple(_sentence(rule, subjects.get(rule, ())) for rule in needed)
     if not needed:
         path = critical_path(p, ii * p.unit_cycles)
         words = (f"the dependences alone forbid it: the critical path is {path} cycles, over {p.options.max_copies} iterations in flight",)
-    return Core(ii * p.unit_cycles, tuple(needed), subjects, words)
+    return Core(ii * p.unit_cycles, tuple(needed), subjects, words, minimal)
 
 
 def _only(p: Problem, rules: tuple[str, ...]) -> Problem:
@@ -85,12 +92,16 @@ def _refuting(p: Problem, session: Session, lazy: Lazy, ii: int) -> Lazy | None:
     return search.lazy if answer is None else None
 
 
-def _refuted(p: Problem, session: Session, lazy: Lazy, ii: int) -> bool:
-    from twill.solver.search import Search
+def _refuted(p: Problem, session: Session, lazy: Lazy, ii: int) -> bool | None:
+    """Whether these rules refute the I; None if that takes more than the effort allowed."""
+    from twill.solver.search import Search, TooHard
 
     search = Search(p, session)
     search.lazy = replace(lazy)
-    return search.ask(search.full_query(ii)) is None
+    try:
+        return search.ask(search.full_query(ii), effort=EFFORT) is None
+    except TooHard:
+        return None
 
 
 def _subjects(p: Problem, session: Session, lazy: Lazy, ii: int) -> dict[str, tuple[str, ...]]:

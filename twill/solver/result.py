@@ -19,6 +19,7 @@ from twill.model.schedule import (
     ScheduledOp,
     with_hash,
 )
+from twill.solver.bounds import critical_path
 from twill.solver.candidate import (
     Candidate,
     cross_edges,
@@ -155,8 +156,8 @@ def make_schedule(p: Problem, found: Found, c: Candidate, *, solver_version: str
         handovers=handovers,
         rank=Rank(groups=rank[0], handovers=rank[1], waits=rank[2], register_peak=rank[3], slack_cycles=_slack(p, c, stages)),
         proof=Proof(
-            ii=_step(c.ii, found.ii_floor * q, found.refuted_ii, q, found.bounds.binding),
-            length=_step(c.length(p), found.length_floor * q, found.refuted_length, q, "critical-path"),
+            ii=_step(c.ii, found.ii_floor * q, -(-found.bounds.best // q) * q < c.ii, q, found.bounds.binding),
+            length=_step(c.length(p), found.length_floor * q, critical_path(p, c.ii, plain=True) < c.length(p), q, "critical-path"),
             rank_proved=found.rank_proved and optimal,
             model_hash=model_hash(p), solver="z3", solver_version=solver_version, seed=seed, queries=queries,
         ),

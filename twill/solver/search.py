@@ -21,7 +21,7 @@ from twill.solver.problem import Problem
 from twill.solver.query import RANK, Query
 from twill.solver.session import OutOfTime, Session
 
-__all__ = ["Found", "Search"]
+__all__ = ["Found", "Search", "TooHard"]
 
 Progress = Callable[[str], None]
 EFFORT = 100_000_000
@@ -56,7 +56,7 @@ class _Answer:
     reachable_length: int
 
 
-class _TooHard(Exception):
+class TooHard(Exception):
     """The effort allowed for a query was spent."""
 
 
@@ -240,7 +240,7 @@ class Search:
                 continue
             try:
                 answer = self.ask(self._query(ii, length, slots), effort=EFFORT)
-            except _TooHard:
+            except TooHard:
                 continue
             if answer is not None:
                 self.slots, self._ladder = slots, [(slots, eighths)]
@@ -255,7 +255,7 @@ class Search:
         Raises
         ------
         OutOfTime : before an answer was known.
-        _TooHard : the effort was spent before an answer was known.
+        TooHard : the effort was spent before an answer was known.
         """
         p = self._narrowed(q.slots)
         while True:
@@ -271,7 +271,7 @@ class Search:
                 return None
             if answer["result"] != "sat":
                 f.drop(mark)
-                raise _TooHard(answer["reason"])
+                raise TooHard(answer["reason"])
             result = self._read(encoded, answer["values"])
             f.drop(mark)
             more = broken(self.p, result.candidate, self.lazy)

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from twill.model.schedule import Schedule
     from twill.solver.crosscheck import CrosscheckReport
 
-__all__ = ["crosscheck_in_words"]
+__all__ = ["contradicted", "crosscheck_in_words"]
 
 VERDICTS = {
     "refuted": "impossible",
@@ -19,6 +19,14 @@ VERDICTS = {
 ACCEPTED = {True: "accepts the schedule", False: "REFUSES the schedule", None: "did not finish with the schedule"}
 
 
+def contradicted(report: CrosscheckReport, schedule: Schedule) -> bool:
+    """Whether the second opinion denies something that the schedule claims: to be legal, or that nothing is better."""
+    claims = (schedule.proof.ii.by != "none" and report.smaller_ii == "found") or (
+        schedule.proof.length.by != "none" and report.length == "found"
+    )
+    return claims or (not report.agrees and report.smaller_ii != "found" and report.length != "found")
+
+
 def crosscheck_in_words(report: CrosscheckReport, schedule: Schedule) -> str:
     """One line about the schedule, one about I, one about L, and the conclusion."""
     unit = schedule.options.time_unit_cycles
@@ -26,8 +34,10 @@ def crosscheck_in_words(report: CrosscheckReport, schedule: Schedule) -> str:
     lines.append(f"  I = {schedule.ii_cycles - unit}: {VERDICTS[report.smaller_ii]}")
     if report.length is not None:
         lines.append(f"  L = {schedule.length_cycles - unit} at I = {schedule.ii_cycles}: {VERDICTS[report.length]}")
-    if not report.agrees:
+    if contradicted(report, schedule):
         end = "CONTRADICTED: please report the command and this output"
+    elif not report.agrees:
+        end = "a better schedule exists; this one was not said to be the best, for lack of time"
     else:
         end = "confirmed" if report.confirms else "nothing contradicts the schedule"
     return "\n".join([*lines, f"  {end} ({report.seconds:.1f} s)"])

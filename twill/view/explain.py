@@ -32,21 +32,26 @@ def _remedy(rules: Sequence[str], max_ii_cycles: int | None) -> str:
     return "raise --max-copies"
 
 
-def infeasible(what: str, words: Sequence[str] | None, rules: Sequence[str], *, max_ii_cycles: int | None = None) -> Stack:
+def infeasible(
+    what: str, words: Sequence[str] | None, rules: Sequence[str], *, max_ii_cycles: int | None = None, minimal: bool = True
+) -> Stack:
     """No schedule exists; ``words`` are the sentences of the minimal core, None if time ran out before it was known."""
     limit = f" with I up to {max_ii_cycles} cycles" if max_ii_cycles is not None else ""
     lines: list[RenderableType] = [Text(f"{what}: infeasible", style="bold red"), Text(f"There is no schedule{limit}.")]
     if words is None:
-        lines.append(Text("Time ran out before it was known which rules forbid it; give a longer --timeout."))
+        lines.append(Text("Time ran out before it was known which rules forbid it."))
+        lines.append(Text("next step: give a longer --timeout"))
     else:
-        lines.append(because(words))
-    lines.append(Text(f"next step: {_remedy(rules, max_ii_cycles)}"))
+        lines.append(because(words, minimal=minimal))
+        lines.append(Text(f"next step: {_remedy(rules, max_ii_cycles)}"))
     return Stack(*lines)
 
 
-def because(words: Sequence[str]) -> Stack:
-    """The sentences of a minimal core; with any one of its rules away the conclusion no longer follows."""
+def because(words: Sequence[str], *, minimal: bool = True) -> Stack:
+    """The sentences of a core; if it is minimal, the conclusion no longer follows with any one of its rules away."""
     head = "It is forbidden by this:" if len(words) == 1 else "It is forbidden by these together, and by no fewer:"
+    if not minimal:
+        head = "It is forbidden by these together; whether by fewer was too hard to find out:"
     return Stack(Text(head), _items(words))
 
 

@@ -62,6 +62,8 @@ def parse_chunks(text: str, columns: int) -> tuple[int, ...]:
     ParameterError : the widths do not sum to ``columns`` in multiples of 16.
     """
     try:
+        if not text.isascii():
+            raise ValueError(text)
         numbers = tuple(int(part) for part in text.split("+"))
     except ValueError:
         raise ParameterError(f"chunks {text!r} is neither a count nor widths such as 96+32", "write chunks=2 or chunks=96+32") from None
