@@ -134,6 +134,17 @@ def lower(file: ScheduleFile, machine: MachineOption = None, as_json: AsJson = F
     return partial(lower_command, file, machine=machine, as_json=as_json)
 
 
+@app.command()
+def emit(
+    file: ScheduleFile, machine: MachineOption = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="write the kernel here")] = None,
+) -> Work:  # fmt: skip
+    """Print the kernel of a schedule as a CuTe DSL file."""
+    from twill.cli.emit import emit_command
+
+    return partial(emit_command, file, machine=machine, output=output)
+
+
 @app.command(name="list")
 def list_(
     what: Annotated[str | None, typer.Argument(metavar="[graphs|machines|rules|schedules]", help="default: all of them")] = None,

@@ -1,0 +1,231 @@
+"""Attention forward for sm90, head dim 64: 192 query rows by 128 keys an iteration. Generated; do not edit.
+
+Command:   twill emit sm90_attn_fwd_d64
+Schedule:  479907be5ae83f7288ff1bed8f9ee14c29a3f9cbe2b2c8563321d2b2e3117a9d
+Solved by: twill solve --arch sm90 attn_fwd --head-dim 64
+I = 2583 cycles an iteration, L = 4527, optimal.
+
+Role functions run in warp groups of their own. n numbers periods; an op of iteration n - 1 belongs to the tile of keys before.
+"""
+
+from typing import Any
+
+import cuda.bindings.driver as cuda
+import cutlass
+import cutlass.cute as cute
+
+from twill.emit.sm90 import tiles
+
+SCHEDULE = "479907be5ae83f7288ff1bed8f9ee14c29a3f9cbe2b2c8563321d2b2e3117a9d"
+TILES = tiles.Tiles(head_dim=64, head_dim_v=64, keys=128, subtiles=3)
+STORAGE = {
+    "K": tiles.Buffer(offset=0, stride=16384, stages=6),
+    "V": tiles.Buffer(offset=98304, stride=16384, stages=6),
+    "Q": tiles.Buffer(offset=196608, stride=24576, stages=1),
+}
+BARRIERS = {
+    # before the loop: Q has been loaded, a sub-tile a slot
+    "Q_full": tiles.RingShape(slots=3, arrivals=1, tx_bytes=8192),
+    # edge LK->QK_a; edge LK->QK_b; edge LK->QK_c
+    "K_full": tiles.RingShape(slots=6, arrivals=1, tx_bytes=16384),
+    # edge LV->PV_a; edge LV->PV_b; edge LV->PV_c
+    "V_full": tiles.RingShape(slots=6, arrivals=1, tx_bytes=16384),
+    # release K by QK_a; release K by QK_b; release K by QK_c
+    "K_empty": tiles.RingShape(slots=6, arrivals=12),
+    # release V by PV_a; release V by PV_b; release V by PV_c
+    "V_empty": tiles.RingShape(slots=6, arrivals=12),
+}
+
+
+def load_period(ring: Any, source: Any, n: Any) -> None:
+    """Period n of load in the steady state."""
+    tiles.wait(ring["K_empty"], n, distance=6)
+    tiles.load_k(source, n, ring["K_full"])
+    tiles.wait(ring["V_empty"], n, distance=6)
+    tiles.load_v(source, n, ring["V_full"])
+
+
+@cute.jit
+def load(block: cutlass.Constexpr) -> None:
+    """1 warp; the schedule asks for 24 registers a thread."""
+    ring = block.rings
+    source = tiles.loader(block)
+    tiles.load_q(source, ring["Q_full"])
+    for n in cutlass.range(0, block.trips, unroll=1):
+        load_period(ring, source, n)
+
+
+def softmax_a_period(ring: Any, tile_a: Any, n: Any, masked: bool) -> None:
+    """Period n of softmax_a in the steady state."""
+    tiles.wait(ring["V_full"], n - 1)
+    tiles.mma_pv(tile_a, n - 1)
+    tiles.wait(ring["K_full"], n)
+    tiles.mma_qk(tile_a, n)
+    tiles.wait_mma(1)  # release V by PV_a
+    tiles.arrive(ring["V_empty"], n - 1)
+    tiles.wait_mma(0)  # edge QK_a->MAX_a; release K by QK_a
+    tiles.arrive(ring["K_empty"], n)
+    tiles.row_max(tile_a, n, masked=masked)
+    tiles.exp2(tile_a, n)
+    tiles.row_sum(tile_a, n)
+    tiles.rescale(tile_a, n)
+    tiles.convert(tile_a, n)
+
+
+@cute.jit
+def softmax_a(block: cutlass.Constexpr) -> None:
+    """4 warps; sub-tile a; the schedule asks for 160 registers a thread."""
+    ring = block.rings
+    tile_a = tiles.consumer(block, subtile=0)
+    tiles.wait(ring["Q_full"], 0)
+    if block.trips > 0:
+        tiles.wait(ring["K_full"], 0)
+        tiles.mma_qk(tile_a, 0)
+        tiles.wait_mma(0)  # edge QK_a->MAX_a; release K by QK_a
+        tiles.arrive(ring["K_empty"], 0)
+        tiles.row_max(tile_a, 0, masked=True)
+        tiles.exp2(tile_a, 0)
+        tiles.row_sum(tile_a, 0)
+        tiles.rescale(tile_a, 0)
+        tiles.convert(tile_a, 0)
+        if cutlass.const_expr(block.causal):
+            for n in cutlass.range(1, block.masked, unroll=1):
+                softmax_a_period(ring, tile_a, n, masked=True)
+        for n in cutlass.range(block.masked, block.trips, unroll=1):
+            softmax_a_period(ring, tile_a, n, masked=False)
+        tiles.wait(ring["V_full"], block.trips - 1)
+        tiles.mma_pv(tile_a, block.trips - 1)
+        tiles.wait_mma(0)  # release V by PV_a
+        tiles.arrive(ring["V_empty"], block.trips - 1)
+    tiles.finish(tile_a, barrier_id=1)
+
+
+def softmax_b_period(ring: Any, tile_b: Any, n: Any, masked: bool) -> None:
+    """Period n of softmax_b in the steady state."""
+    tiles.wait(ring["V_full"], n - 1)
+    tiles.mma_pv(tile_b, n - 1)
+    tiles.wait(ring["K_full"], n)
+    tiles.mma_qk(tile_b, n)
+    tiles.wait_mma(1)  # release V by PV_b
+    tiles.arrive(ring["V_empty"], n - 1)
+    tiles.wait_mma(0)  # edge QK_b->MAX_b; release K by QK_b
+    tiles.arrive(ring["K_empty"], n)
+    tiles.row_max(tile_b, n, masked=masked)
+    tiles.exp2(tile_b, n)
+    tiles.row_sum(tile_b, n)
+    tiles.rescale(tile_b, n)
+    tiles.convert(tile_b, n)
+
+
+@cute.jit
+def softmax_b(block: cutlass.Constexpr) -> None:
+    """4 warps; sub-tile b; the schedule asks for 160 registers a thread."""
+    ring = block.rings
+    tile_b = tiles.consumer(block, subtile=1)
+    tiles.wait(ring["Q_full"], 1)
+    if block.trips > 0:
+        tiles.wait(ring["K_full"], 0)
+        tiles.mma_qk(tile_b, 0)
+        tiles.wait_mma(0)  # edge QK_b->MAX_b; release K by QK_b
+        tiles.arrive(ring["K_empty"], 0)
+        tiles.row_max(tile_b, 0, masked=True)
+        tiles.exp2(tile_b, 0)
+        tiles.row_sum(tile_b, 0)
+        tiles.rescale(tile_b, 0)
+        tiles.convert(tile_b, 0)
+        if cutlass.const_expr(block.causal):
+            for n in cutlass.range(1, block.masked, unroll=1):
+                softmax_b_period(ring, tile_b, n, masked=True)
+        for n in cutlass.range(block.masked, block.trips, unroll=1):
+            softmax_b_period(ring, tile_b, n, masked=False)
+        tiles.wait(ring["V_full"], block.trips - 1)
+        tiles.mma_pv(tile_b, block.trips - 1)
+        tiles.wait_mma(0)  # release V by PV_b
+        tiles.arrive(ring["V_empty"], block.trips - 1)
+    tiles.finish(tile_b, barrier_id=2)
+
+
+def softmax_c_period(ring: Any, tile_c: Any, n: Any, masked: bool) -> None:
+    """Period n of softmax_c in the steady state."""
+    tiles.wait(ring["V_full"], n - 1)
+    tiles.mma_pv(tile_c, n - 1)
+    tiles.wait(ring["K_full"], n)
+    tiles.mma_qk(tile_c, n)
+    tiles.wait_mma(1)  # release V by PV_c
+    tiles.arrive(ring["V_empty"], n - 1)
+    tiles.wait_mma(0)  # edge QK_c->MAX_c; release K by QK_c
+    tiles.arrive(ring["K_empty"], n)
+    tiles.row_max(tile_c, n, masked=masked)
+    tiles.rescale(tile_c, n)
+    tiles.exp2(tile_c, n)
+    tiles.row_sum(tile_c, n)
+    tiles.convert(tile_c, n)
+
+
+@cute.jit
+def softmax_c(block: cutlass.Constexpr) -> None:
+    """4 warps; sub-tile c; the schedule asks for 160 registers a thread."""
+    ring = block.rings
+    tile_c = tiles.consumer(block, subtile=2)
+    tiles.wait(ring["Q_full"], 2)
+    if block.trips > 0:
+        tiles.wait(ring["K_full"], 0)
+        tiles.mma_qk(tile_c, 0)
+        tiles.wait_mma(0)  # edge QK_c->MAX_c; release K by QK_c
+        tiles.arrive(ring["K_empty"], 0)
+        tiles.row_max(tile_c, 0, masked=True)
+        tiles.rescale(tile_c, 0)
+        tiles.exp2(tile_c, 0)
+        tiles.row_sum(tile_c, 0)
+        tiles.convert(tile_c, 0)
+        if cutlass.const_expr(block.causal):
+            for n in cutlass.range(1, block.masked, unroll=1):
+                softmax_c_period(ring, tile_c, n, masked=True)
+        for n in cutlass.range(block.masked, block.trips, unroll=1):
+            softmax_c_period(ring, tile_c, n, masked=False)
+        tiles.wait(ring["V_full"], block.trips - 1)
+        tiles.mma_pv(tile_c, block.trips - 1)
+        tiles.wait_mma(0)  # release V by PV_c
+        tiles.arrive(ring["V_empty"], block.trips - 1)
+    tiles.finish(tile_c, barrier_id=3)
+
+
+@cute.kernel
+def kernel(
+    q_tma: cute.CopyAtom, q: cute.Tensor, k_tma: cute.CopyAtom, k: cute.Tensor, v_tma: cute.CopyAtom, v: cute.Tensor,
+    o_tma: cute.CopyAtom, o: cute.Tensor, lse: cute.Tensor | None, seqlen_q: cutlass.Int32, seqlen_k: cutlass.Int32,
+    heads_per_kv: cutlass.Int32, softmax_scale: cutlass.Float32, causal: cutlass.Constexpr, dtype: cutlass.Constexpr,
+) -> None:  # fmt: skip
+    """A block: every warp group goes to its role."""
+    given = tiles.Operands((q_tma, q), (k_tma, k), (v_tma, v), (o_tma, o))
+    block = tiles.enter(TILES, STORAGE, BARRIERS, causal, dtype, given, lse, seqlen_q, seqlen_k, heads_per_kv, softmax_scale)
+    if block.warp < 4:
+        cute.arch.setmaxregister_increase(160)
+        softmax_a(block)
+    elif block.warp < 8:
+        cute.arch.setmaxregister_increase(160)
+        softmax_b(block)
+    elif block.warp < 12:
+        cute.arch.setmaxregister_increase(160)
+        softmax_c(block)
+    else:
+        cute.arch.setmaxregister_decrease(24)
+        if block.warp == 12:
+            load(block)
+
+
+kernel.set_name_prefix("twill_sm90_attn_fwd_d64", remove_cutlass_symbol=True, keep_mangled_name=False)
+
+
+@cute.jit
+def attn_fwd(
+    q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Tensor, lse: cute.Tensor | None, softmax_scale: cutlass.Float32,
+    causal: cutlass.Constexpr, stream: cuda.CUstream,
+) -> None:  # fmt: skip
+    """O = softmax(Q K^T * softmax_scale) V; all (batch, seq, heads, dim), dim contiguous; lse (batch, heads, seq) or None."""
+    given = tiles.operands(TILES, STORAGE, q, k, v, o)
+    grid = (cute.ceil_div(q.shape[1], TILES.rows), q.shape[2], q.shape[0])
+    kernel(
+        *given.q, *given.k, *given.v, *given.o, lse, q.shape[1], k.shape[1], q.shape[2] // k.shape[2], softmax_scale, causal,
+        q.element_type,
+    ).launch(grid=grid, block=(512, 1, 1), smem=tiles.smem_bytes(STORAGE, BARRIERS), stream=stream)  # fmt: skip

@@ -1,0 +1,134 @@
+"""Run the role functions of an emitted file as plain Python, with tile operations that only write down that they were called.
+
+What they write down is compared with `Role.trace` of the WarpProgram, which knows nothing of cuts, prologues and epilogues.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+Event = tuple[Any, ...]
+OPS = {
+    "load_k": "LK", "load_v": "LV", "mma_qk": "QK", "mma_pv": "PV", "row_max": "MAX", "exp2": "EXP", "row_sum": "SUM", "convert": "CVT",
+    "rescale": "RESC", "rescale_if_grown": "RESC",
+}  # fmt: skip
+LETTERS = "abcdefgh"
+
+
+@dataclass
+class Recorder:
+    """The tile operations. Each op says which iteration it is for, and which copies of its inputs it reads."""
+
+    events: list[Event] = field(default_factory=list)
+    latest: dict[str, int] = field(default_factory=dict)
+    masked: list[tuple[int, bool]] = field(default_factory=list)
+
+    def wait(self, ring: str, iteration: int, distance: int = 0) -> None:
+        if ring != "Q_full":
+            self.events.append(("wait", ring, iteration - distance))
+
+    def arrive(self, ring: str, iteration: int) -> None:
+        self.events.append(("arrive", ring, iteration))
+
+    def wait_mma(self, pending: int) -> None:
+        self.events.append(("wait_mma", pending))
+
+    def op(self, name: str) -> Callable[..., None]:
+        def call(x: Any, iteration: int, *rest: Any, scores: int = 0, factors: int = 0, **other: Any) -> None:
+            letter = "" if x == "source" else f"_{x}"
+            self.events.append(("op", OPS[name] + letter, iteration))
+            self.latest[name] = iteration
+            if name in ("row_max", "exp2", "row_sum", "convert"):
+                assert self.latest["mma_qk"] - scores == iteration, (name, iteration, scores)
+            if name in ("exp2", "row_sum") or name.startswith("rescale"):
+                assert self.latest["row_max"] - factors == iteration, (name, iteration, factors)
+            if name == "row_max":
+                self.masked.append((iteration, other["masked"]))
+            if name.startswith("load_"):
+                self.events.append(("arrive", rest[0], iteration))
+
+        return call
+
+
+def _same(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
+
+
+def _kernel(function: Callable[..., Any]) -> SimpleNamespace:
+    return SimpleNamespace(body=function, set_name_prefix=lambda *a, **k: None)
+
+
+@contextmanager
+def _stand_ins(tiles: Any) -> Iterator[None]:
+    """Modules in place of CuTe DSL and of the tile operations."""
+    cute = ModuleType("cutlass.cute")
+    cutlass = ModuleType("cutlass")
+    for name in ("CopyAtom", "Tensor"):
+        setattr(cute, name, SimpleNamespace)
+    cute.__dict__.update(jit=_same, kernel=_kernel)
+    cutlass.__dict__.update(
+        cute=cute, Constexpr=Any, Int32=Any, Float32=Any, const_expr=bool, min=min, max=max,
+        range=lambda start, stop, unroll: range(start, stop),
+    )  # fmt: skip
+    driver = ModuleType("cuda.bindings.driver")
+    driver.__dict__["CUstream"] = Any
+    bindings, cuda = ModuleType("cuda.bindings"), ModuleType("cuda")
+    bindings.__dict__["driver"], cuda.__dict__["bindings"] = driver, bindings
+    package = sys.modules.get("twill.emit.sm90") or __import__("twill.emit.sm90", fromlist=["x"])
+    given = {
+        "cutlass": cutlass, "cutlass.cute": cute, "cuda": cuda, "cuda.bindings": bindings, "cuda.bindings.driver": driver,
+        "twill.emit.sm90.tiles": tiles,
+    }  # fmt: skip
+    kept = {name: sys.modules.get(name) for name in given}
+    attribute = package.__dict__.get("tiles")
+    sys.modules.update(given)
+    package.__dict__["tiles"] = tiles
+    try:
+        yield
+    finally:
+        for name, module in kept.items():
+            if module is None:
+                del sys.modules[name]
+            else:
+                sys.modules[name] = module
+        if attribute is None:
+            del package.__dict__["tiles"]
+        else:
+            package.__dict__["tiles"] = attribute
+
+
+@dataclass
+class Emitted:
+    """An emitted file, ready to be run."""
+
+    names: dict[str, Any]
+    tiles: ModuleType
+
+    def run(self, role: str, trips: int, masked: int = 1, causal: bool = False) -> Recorder:
+        """What a role does in a block of ``trips`` iterations, the first ``masked`` of them masked."""
+        recorder = Recorder()
+        rings = {name: name for name in self.names["BARRIERS"]}
+        block = SimpleNamespace(rings=rings, trips=trips, masked=masked, causal=causal)
+        self.tiles.__dict__.update(wait=recorder.wait, arrive=recorder.arrive, wait_mma=recorder.wait_mma)
+        self.tiles.__dict__.update({name: recorder.op(name) for name in OPS})
+        self.names[role](block)
+        return recorder
+
+
+def load(text: str) -> Emitted:
+    """Execute an emitted file's definitions."""
+    tiles = ModuleType("twill.emit.sm90.tiles")
+    tiles.__dict__.update(
+        Tiles=SimpleNamespace, Buffer=SimpleNamespace, RingShape=SimpleNamespace, Operands=SimpleNamespace,
+        loader=lambda block: "source", load_q=lambda *a: None, finish=lambda *a, **k: None,
+        consumer=lambda block, subtile, **copies: LETTERS[subtile],
+    )  # fmt: skip
+    names: dict[str, Any] = {}
+    with _stand_ins(tiles):
+        exec(compile(text, "emitted", "exec"), names)
+    return Emitted(names, tiles)

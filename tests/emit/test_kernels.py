@@ -1,0 +1,35 @@
+"""The shipped kernels are what ``twill emit`` prints, byte for byte, and compile where CuTe DSL is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from twill.cli.emit import kernel_of
+
+ROOT = Path(__file__).parents[2]
+KERNELS = sorted((ROOT / "kernels").glob("sm90_attn_fwd_*.py"))
+
+
+def test_there_is_one_for_every_shipped_schedule() -> None:
+    assert [p.stem for p in KERNELS] == sorted(p.stem for p in (ROOT / "schedules").glob("sm90_attn_fwd_*.json"))
+
+
+@pytest.mark.parametrize("path", KERNELS, ids=lambda p: p.stem)
+def test_emitted_again_it_is_the_same(path: Path) -> None:
+    assert kernel_of(path.stem) == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="CuTe DSL is not installed")
+@pytest.mark.parametrize("path", KERNELS, ids=lambda p: p.stem)
+def test_it_compiles_without_a_gpu(path: Path) -> None:
+    """In a child process: the compiler reads its target from the environment before it is imported."""
+    child = [sys.executable, str(Path(__file__).with_name("compile_kernel.py")), str(path)]
+    done = subprocess.run(child, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "setmaxnreg.inc" in done.stdout
+    assert "wgmma.mma_async" in done.stdout

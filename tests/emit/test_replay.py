@@ -1,0 +1,148 @@
+"""An emitted file does what its WarpProgram says, instruction by instruction, for every trip count."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from twill.check import CheckedSchedule, checked
+from twill.cli.files import read_schedule
+from twill.cli.request import machine_of_schedule
+from twill.emit.emitter import emit
+from twill.emit.errors import EmitError
+from twill.lower import Arrive, Execute, Role, Wait, WarpProgram, lower
+
+from . import replay
+
+HERE = Path(__file__).parent
+SHIPPED = tuple(f"sm90_attn_fwd_{dims}" for dims in ("d64", "d96", "d128", "d192_dv128", "d256"))
+OTHERS = tuple(str(p) for p in sorted((HERE / "schedules").glob("*.json")))
+"""Other legal schedules of d 128: three warpgroups with conditional rescaling, and one iteration in flight at a time."""
+TRIPS = range(8)
+
+
+@cache
+def case(name: str) -> tuple[CheckedSchedule, WarpProgram, str]:
+    schedule = read_schedule(name)
+    found = checked(schedule, machine_of_schedule(schedule.machine.name, None))
+    program = lower(found)
+    return found, program, emit(found, program, "a test")
+
+
+def expected(role: Role, trips: int) -> list[replay.Event]:
+    """The trace of a role in the words of the recorder."""
+    events: list[replay.Event] = []
+    for x, iteration in role.trace(trips):
+        if isinstance(x, Execute):
+            events.append(("op", x.op, iteration))
+        elif isinstance(x, Wait):
+            events.append(("wait", x.barrier, iteration - x.distance))
+        elif isinstance(x, Arrive):
+            events.append(("arrive", x.barrier, iteration))
+        else:
+            events.append(("wait_mma", x.pending))
+    return events
+
+
+@pytest.mark.parametrize("name", (*SHIPPED, *OTHERS))
+def test_every_role_executes_its_trace(name: str) -> None:
+    _, program, text = case(name)
+    emitted = replay.load(text)
+    for role in program.roles:
+        for trips in TRIPS:
+            assert emitted.run(role.name, trips).events == expected(role, trips), (role.name, trips)
+
+
+@pytest.mark.parametrize("name", (*SHIPPED, *OTHERS))
+@pytest.mark.parametrize("causal", [False, True])
+def test_masked_iterations_are_masked(name: str, causal: bool) -> None:
+    """A tile that needs a mask gets one; in the steady state no other pays for it."""
+    _, program, text = case(name)
+    emitted = replay.load(text)
+    for role in program.roles:
+        for trips in TRIPS:
+            for masked in range(1, trips + 1) if causal else (1,):
+                recorder = emitted.run(role.name, trips, masked, causal)
+                assert recorder.events == expected(role, trips)
+                late = [i for i, m in recorder.masked if m]
+                assert set(range(masked)) & {i for i, _ in recorder.masked} <= set(late)
+                assert len(set(late) - set(range(masked))) <= role.stages
+
+
+@pytest.mark.parametrize("name", (*SHIPPED, *OTHERS))
+def test_storage_and_barriers_are_those_of_the_program(name: str) -> None:
+    _, program, text = case(name)
+    names = replay.load(text).names
+    assert {k: (b.offset, b.stride, b.stages) for k, b in names["STORAGE"].items()} == {
+        s.name: (s.offset, s.stride, s.stages) for s in program.storage
+    }
+    rings = {k: (b.slots, b.arrivals, getattr(b, "tx_bytes", 0)) for k, b in names["BARRIERS"].items()}
+    q = rings.pop("Q_full")
+    assert rings == {b.name: (b.slots, b.arrivals, b.tx_bytes) for b in program.barriers}
+    tiles = names["TILES"]
+    assert q == (tiles.subtiles, 1, 64 * tiles.head_dim * 2)
+    for b in program.barriers:
+        assert "; ".join(b.guards) in text
+
+
+@pytest.mark.parametrize("name", (*SHIPPED, *OTHERS))
+def test_registers_fit_the_file_and_cover_the_requests(name: str) -> None:
+    _, program, text = case(name)
+    seats = re.findall(r"setmaxregister_(increase|decrease)\((\d+)\)", text)
+    granted = [int(r) for _, r in seats]
+    threads = int(re.findall(r"block=\((\d+), 1, 1\)", text)[0])
+    assert threads == 128 * len(seats)
+    assert 128 * sum(granted) <= 65536
+    wanted = [r.registers_per_thread for r in program.roles if r.warps == 4]
+    assert all(g >= w for g, w in zip(granted, wanted, strict=False))
+    at_launch = 65536 // threads // 8 * 8
+    assert [kind for kind, _ in seats] == ["increase" if g > at_launch else "decrease" for g in granted]
+
+
+def test_roles_of_many_stages_have_code_for_short_loops() -> None:
+    """The row sum two iterations late: three copies of the scores, and trip counts below the depth of the pipeline."""
+    found, program, _ = case("sm90_attn_fwd_d128")
+    late = []
+    for role in program.roles:
+        body = [x for x in role.body if not (isinstance(x, Execute) and x.op == "SUM_a")]
+        if len(body) < len(role.body):
+            body.append(Execute("SUM_a", 2))
+        late.append(replace(role, body=tuple(body)))
+    changed = replace(program, roles=tuple(late))
+    text = emit(found, changed, "a test")
+    assert "if block.trips == 1:" in text
+    assert "tiles.consumer(block, subtile=0, scores=3, factors=3)" in text
+    emitted = replay.load(text)
+    for role in changed.roles:
+        for trips in TRIPS:
+            assert emitted.run(role.name, trips).events == expected(role, trips), (role.name, trips)
+
+
+def test_two_copies_of_p_are_refused() -> None:
+    found, program, _ = case("sm90_attn_fwd_d128")
+    roles = []
+    for role in program.roles:
+        pv = [x for x in role.body if isinstance(x, Execute) and x.op == "PV_a"]
+        body = tuple(replace(x, stage=x.stage + 2) if x in pv else x for x in role.body)
+        roles.append(replace(role, body=body))
+    with pytest.raises(EmitError, match="two copies of P are not emitted yet"):
+        emit(found, replace(program, roles=tuple(roles)), "a test")
+
+
+def test_same_input_same_bytes() -> None:
+    found, program, text = case("sm90_attn_fwd_d128")
+    assert emit(found, program, "a test") == text
+    assert found.schedule.hash in text
+    assert "Command:   a test" in text
+
+
+def test_two_schedules_of_one_graph_give_two_orders() -> None:
+    bodies = set()
+    for name in ("sm90_attn_fwd_d128", *(n for n in OTHERS if "one_copy" in n)):
+        text = case(name)[2]
+        bodies.add(text[text.index("def softmax_a_period") : text.index("def softmax_b_period")])
+    assert len(bodies) == 2

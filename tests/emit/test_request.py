@@ -1,0 +1,65 @@
+"""What cannot be emitted is refused with its reason."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from twill.check import checked
+from twill.cli.app import run
+from twill.cli.files import read_schedule
+from twill.cli.request import machine_of_schedule
+from twill.emit.errors import EmitError
+from twill.emit.request import attention_forward
+from twill.lower import lower
+
+
+def _case(name: str = "sm90_attn_fwd_d128") -> tuple[Any, Any]:
+    schedule = read_schedule(name)
+    found = checked(schedule, machine_of_schedule(schedule.machine.name, None))
+    return found, lower(found)
+
+
+def _with(found: Any, **parameters: str) -> Any:
+    """The case with other parameters in its graph, unchecked."""
+    graph = found.schedule.graph
+    changed = graph.model_copy(update={"parameters": {**graph.parameters, **parameters}})
+    return SimpleNamespace(schedule=found.schedule.model_copy(update={"graph": changed}), machine=found.machine)
+
+
+@pytest.mark.parametrize("name", ["sm100_attn_fwd_d128", "sm90_attn_bwd_d64"])
+def test_other_graphs_and_machines(name: str) -> None:
+    found, program = _case(name)
+    with pytest.raises(EmitError, match=f"no emitter for graph {found.schedule.graph.name} on {found.machine.name}"):
+        attention_forward(found, program)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "reason"),
+    [
+        ({"rescale": "old_max"}, "rescale policy old_max cannot be emitted yet"),
+        ({"tile": "256x128"}, "sub-tiles of 128 rows: a warpgroup here has 64"),
+        ({"head_dim": "72"}, "head dims 72 and 128 are not multiples of 16"),
+        ({"head_dim_v": "256"}, "head dim of V 256 is larger than that of Q 128"),
+    ],
+)
+def test_parameters(parameters: dict[str, str], reason: str) -> None:
+    found, program = _case()
+    with pytest.raises(EmitError, match=reason):
+        attention_forward(_with(found, **parameters), program)
+
+
+def test_a_program_of_another_schedule() -> None:
+    found, _ = _case()
+    _, program = _case("sm90_attn_fwd_d64")
+    with pytest.raises(EmitError, match="the program is of schedule"):
+        attention_forward(found, program)
+
+
+def test_the_command_line_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["emit", "sm100_attn_fwd_d128"]) == EmitError.exit_code == 1
+    error = capsys.readouterr().err
+    assert "no emitter for graph attn_fwd" in error
+    assert "next step" in error

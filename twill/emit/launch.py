@@ -1,0 +1,71 @@
+"""How the roles sit in the block: warps, setmaxnreg requests, named barriers of the frame."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twill.emit.errors import EmitError
+from twill.lower import Role, WarpProgram
+from twill.lower.allocators import WARPGROUP, NamedBarriers, warpgroups
+from twill.model.machine import Machine
+
+__all__ = ["Launch", "Seat", "launch"]
+
+THREADS = 32 * WARPGROUP
+STEP = 8
+MOST = 240
+"""Registers a thread that a granted request does not go beyond; 255 can be encoded, and setmaxnreg counts in steps of 8."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A warpgroup: its first warp, the roles in it with their first warps, its setmaxnreg value and whether that is a rise."""
+
+    first_warp: int
+    roles: tuple[tuple[Role, int], ...]
+    registers: int
+    rises: bool
+
+    @property
+    def end_warp(self) -> int:
+        return self.first_warp + -(-sum(r.warps for r, _ in self.roles) // WARPGROUP) * WARPGROUP
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """The block: its warpgroups in order, its threads, and the named barrier of each sub-tile's epilogue."""
+
+    seats: tuple[Seat, ...]
+    threads: int
+    first_barrier: int
+
+
+def launch(program: WarpProgram, machine: Machine, subtiles: int) -> Launch:
+    """Seat the roles. What the requests leave of the register file is shared out among the roles that hold tiles.
+
+    The schedule's request counts tiles and statistics; addresses, masks and the second copy of the loop for masked tiles come on
+    top, and registers that nobody asked for would be lost.
+    """
+    by_name = {role.name: role for role in program.roles}
+    groups = [tuple(by_name[name] for name in names) for names in warpgroups({r.name: r.warps for r in program.roles})]
+    sizes = [-(-sum(r.warps for r in g) // WARPGROUP) for g in groups]
+    threads = THREADS * sum(sizes)
+    file = int(machine.registers.file.value)
+    at_launch = min(file // threads // STEP * STEP, 256 - STEP)
+    wanted = [max(r.registers_per_thread for r in g) for g in groups]
+    left = file - sum(THREADS * size * want for size, want in zip(sizes, wanted, strict=True))
+    holders = [i for i, g in enumerate(groups) if all(r.warps % WARPGROUP == 0 for r in g)]
+    share = left // (THREADS * sum(sizes[i] for i in holders)) // STEP * STEP if holders else 0
+    granted = [max(want, min(want + share, MOST)) if i in holders else want for i, want in enumerate(wanted)]
+    seats, warp = [], 0
+    for group, size, registers in zip(groups, sizes, granted, strict=True):
+        roles, first = [], warp
+        for role in group:
+            roles.append((role, first))
+            first += role.warps
+        seats.append(Seat(warp, tuple(roles), registers, registers > at_launch))
+        warp += size * WARPGROUP
+    ids = NamedBarriers(1 + max((b.named_id or 0 for b in program.barriers), default=0))
+    if ids.left < subtiles:
+        raise EmitError(f"{subtiles} epilogues need a named barrier each; {ids.left} are left", "solve it with fewer groups")
+    return Launch(tuple(seats), threads, ids.take("epilogue"))

@@ -1,0 +1,119 @@
+"""The MMAs of one warpgroup: S = Q K^T from SMEM, O += P V with P from registers. Both only issue; `wait_mma` waits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cutlass
+import cutlass.cute as cute
+from cutlass.cute.nvgpu import OperandMajorMode, warpgroup
+from cutlass.utils import hopper_helpers
+
+from twill.emit.sm90.tiles.barriers import slot_of
+from twill.emit.sm90.tiles.block import ROWS, Block
+
+__all__ = ["Consumer", "consumer", "grow_older", "mma_pv", "mma_qk", "wait_mma"]
+
+WARPGROUP = 128
+
+
+@dataclass(frozen=True, eq=False)
+class Consumer:
+    """A warpgroup with its 64 query rows: fragments in registers, two rows a thread (``row`` and ``row + 8`` of its warp's 16).
+
+    ``scores`` holds scores and then their exponentials, ``packed`` these in pairs, which ``p`` shows as the A operand. Value
+    4 g + 2 h + c of scores and ``o`` is row h, column 8 g + 2 (thread mod 4) + c. The statistics have an entry a row; ``row_max`` is
+    in units of the scores, ``row_sum`` is the thread's share. ``scores``, ``scaled_max`` and ``factor`` have a copy for each age: copy 0
+    is that of the latest iteration.
+    """
+
+    block: Block
+    subtile: int
+    thread: Any
+    q: Any
+    k: Any
+    v: Any
+    scores: tuple[Any, ...]
+    packed: Any
+    p: Any
+    o: Any
+    row_max: Any
+    row_sum: Any
+    scaled_max: tuple[Any, ...]
+    factor: tuple[Any, ...]
+    scale_log2: Any
+
+
+def _qk(b: Block) -> Any:
+    kinds = (OperandMajorMode.K, OperandMajorMode.K)
+    return hopper_helpers.make_trivial_tiled_mma(b.dtype, b.dtype, *kinds, cutlass.Float32, (1, 1, 1), (ROWS, b.tiles.keys))
+
+
+def _pv(b: Block) -> Any:
+    kinds = (OperandMajorMode.K, OperandMajorMode.MN)
+    return hopper_helpers.make_trivial_tiled_mma(
+        b.dtype, b.dtype, *kinds, cutlass.Float32, (1, 1, 1), (ROWS, b.tiles.head_dim_v), warpgroup.OperandSource.RMEM
+    )
+
+
+LOG2_E = 1.4426950408889634
+
+
+def consumer(b: Block, subtile: int, scores: int = 1, factors: int = 1) -> Consumer:
+    """The fragments of a warpgroup, with O = 0 and no key seen yet; ``scores`` and ``factors`` say how many copies there are."""
+    t = b.tiles
+    qk, pv = _qk(b), _pv(b)
+    thread = cute.arch.thread_idx()[0] % WARPGROUP
+    mine_qk, mine_pv = qk.get_slice(thread), pv.get_slice(thread)
+    packed = cute.make_rmem_tensor(t.keys // 4, cutlass.Int32)
+    p_layout = pv.make_fragment_A(pv.partition_shape_A((ROWS, t.keys))).layout
+    made = Consumer(
+        block=b, subtile=subtile, thread=thread,
+        q=qk.make_fragment_A(mine_qk.partition_A(b.q)), k=qk.make_fragment_B(mine_qk.partition_B(b.k)),
+        v=pv.make_fragment_B(mine_pv.partition_B(b.v)),
+        scores=tuple(cute.make_rmem_tensor(qk.partition_shape_C((ROWS, t.keys)), cutlass.Float32) for _ in range(scores)),
+        packed=packed, p=cute.make_tensor(cute.recast_ptr(packed.iterator, dtype=b.dtype), p_layout),
+        o=cute.make_rmem_tensor(pv.partition_shape_C((ROWS, t.head_dim_v)), cutlass.Float32),
+        row_max=cute.make_rmem_tensor(2, cutlass.Float32), row_sum=cute.make_rmem_tensor(2, cutlass.Float32),
+        scaled_max=tuple(cute.make_rmem_tensor(2, cutlass.Float32) for _ in range(factors)),
+        factor=tuple(cute.make_rmem_tensor(2, cutlass.Float32) for _ in range(factors)),
+        scale_log2=b.softmax_scale * LOG2_E,
+    )  # fmt: skip
+    made.o.fill(0.0)
+    made.row_max.fill(-cutlass.Float32.inf)
+    made.row_sum.fill(0.0)
+    return made
+
+
+def grow_older(copies: tuple[Any, ...]) -> None:
+    """Every copy takes the place of the next older one; copy 0 is free."""
+    for older, younger in zip(reversed(copies[1:]), reversed(copies[:-1]), strict=True):
+        older.store(younger.load())
+
+
+def _issue(mma: Any, out: Any, a: Any, b: Any, steps: int, accumulate: bool) -> None:
+    warpgroup.fence()
+    for i in range(steps):
+        mma.set(warpgroup.Field.ACCUMULATE, accumulate or i > 0)
+        cute.gemm(mma, out, a[None, None, i], b[None, None, i], out)
+    warpgroup.commit_group()
+
+
+def mma_qk(x: Consumer, iteration: Any) -> None:
+    """Issue S = Q K^T with the tile of K in its slot."""
+    grow_older(x.scores)
+    slot = slot_of(iteration, cute.size(x.block.k, mode=[2]))
+    q, k = x.q[None, None, None, x.subtile], x.k[None, None, None, slot]
+    _issue(_qk(x.block), x.scores[0], q, k, x.block.tiles.head_dim // 16, accumulate=False)
+
+
+def mma_pv(x: Consumer, iteration: Any) -> None:
+    """Issue O += P V with the tile of V in its slot."""
+    slot = slot_of(iteration, cute.size(x.block.v, mode=[2]))
+    _issue(_pv(x.block), x.o, x.p, x.v[None, None, None, slot], x.block.tiles.keys // 16, accumulate=True)
+
+
+def wait_mma(pending: int) -> None:
+    """Wait until at most ``pending`` of the warpgroup's latest MMAs are unfinished."""
+    warpgroup.wait_group(pending)
