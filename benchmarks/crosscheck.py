@@ -8,8 +8,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from twill.model.machine import load_machine
 from twill.schedules import load, names
+
+from twill.model.machine import load_machine
 from twill.solver.crosscheck import crosscheck
 
 
