@@ -1,7 +1,7 @@
 """Attention forward for sm90, head dim 192, 128 for V: 128 query rows by 128 keys an iteration. Generated; do not edit.
 
 Command:   twill emit sm90_attn_fwd_d192_dv128
-Schedule:  f561ec13192e65d405ab3e7294e4cdf9100592037731ec45ae6265d2a58ce3df
+Schedule:  96ec6fb0f2602283bac1c2359485fc9f44358a2513b685d98e38dfd4dad5867a
 Solved by: twill solve --arch sm90 attn_fwd --head-dim 192 --head-dim-v 128
 I = 2796 cycles an iteration, L = 5110, optimal.
 
@@ -16,7 +16,7 @@ import cutlass.cute as cute
 
 from twill.emit.sm90 import tiles
 
-SCHEDULE = "f561ec13192e65d405ab3e7294e4cdf9100592037731ec45ae6265d2a58ce3df"
+SCHEDULE = "96ec6fb0f2602283bac1c2359485fc9f44358a2513b685d98e38dfd4dad5867a"
 TILES = tiles.Tiles(head_dim=192, head_dim_v=128, keys=128, subtiles=2)
 STORAGE = {
     "K": tiles.Buffer(offset=0, stride=49152, stages=2),

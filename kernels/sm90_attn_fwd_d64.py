@@ -1,7 +1,7 @@
 """Attention forward for sm90, head dim 64: 192 query rows by 128 keys an iteration. Generated; do not edit.
 
 Command:   twill emit sm90_attn_fwd_d64
-Schedule:  479907be5ae83f7288ff1bed8f9ee14c29a3f9cbe2b2c8563321d2b2e3117a9d
+Schedule:  f3d2ee37f881719fec29741b88d56a0e5a82b53ee9c3f8a2b2bd95554e531de6
 Solved by: twill solve --arch sm90 attn_fwd --head-dim 64
 I = 2583 cycles an iteration, L = 4527, optimal.
 
@@ -16,7 +16,7 @@ import cutlass.cute as cute
 
 from twill.emit.sm90 import tiles
 
-SCHEDULE = "479907be5ae83f7288ff1bed8f9ee14c29a3f9cbe2b2c8563321d2b2e3117a9d"
+SCHEDULE = "f3d2ee37f881719fec29741b88d56a0e5a82b53ee9c3f8a2b2bd95554e531de6"
 TILES = tiles.Tiles(head_dim=64, head_dim_v=64, keys=128, subtiles=3)
 STORAGE = {
     "K": tiles.Buffer(offset=0, stride=16384, stages=6),
@@ -67,8 +67,8 @@ def softmax_a_period(ring: Any, tile_a: Any, n: Any, masked: bool) -> None:
     tiles.arrive(ring["K_empty"], n)
     tiles.row_max(tile_a, n, masked=masked)
     tiles.exp2(tile_a, n)
-    tiles.row_sum(tile_a, n)
     tiles.rescale(tile_a, n)
+    tiles.row_sum(tile_a, n)
     tiles.convert(tile_a, n)
 
 
@@ -85,8 +85,8 @@ def softmax_a(block: cutlass.Constexpr) -> None:
         tiles.arrive(ring["K_empty"], 0)
         tiles.row_max(tile_a, 0, masked=True)
         tiles.exp2(tile_a, 0)
-        tiles.row_sum(tile_a, 0)
         tiles.rescale(tile_a, 0)
+        tiles.row_sum(tile_a, 0)
         tiles.convert(tile_a, 0)
         if cutlass.const_expr(block.causal):
             for n in cutlass.range(1, block.masked, unroll=1):
@@ -104,6 +104,7 @@ def softmax_b_period(ring: Any, tile_b: Any, n: Any, masked: bool) -> None:
     """Period n of softmax_b in the steady state."""
     tiles.wait(ring["V_full"], n - 1)
     tiles.mma_pv(tile_b, n - 1)
+    tiles.row_sum(tile_b, n - 1)
     tiles.wait(ring["K_full"], n)
     tiles.mma_qk(tile_b, n)
     tiles.wait_mma(1)  # release V by PV_b
@@ -111,9 +112,8 @@ def softmax_b_period(ring: Any, tile_b: Any, n: Any, masked: bool) -> None:
     tiles.wait_mma(0)  # edge QK_b->MAX_b; release K by QK_b
     tiles.arrive(ring["K_empty"], n)
     tiles.row_max(tile_b, n, masked=masked)
-    tiles.exp2(tile_b, n)
-    tiles.row_sum(tile_b, n)
     tiles.rescale(tile_b, n)
+    tiles.exp2(tile_b, n)
     tiles.convert(tile_b, n)
 
 
@@ -129,9 +129,8 @@ def softmax_b(block: cutlass.Constexpr) -> None:
         tiles.wait_mma(0)  # edge QK_b->MAX_b; release K by QK_b
         tiles.arrive(ring["K_empty"], 0)
         tiles.row_max(tile_b, 0, masked=True)
-        tiles.exp2(tile_b, 0)
-        tiles.row_sum(tile_b, 0)
         tiles.rescale(tile_b, 0)
+        tiles.exp2(tile_b, 0)
         tiles.convert(tile_b, 0)
         if cutlass.const_expr(block.causal):
             for n in cutlass.range(1, block.masked, unroll=1):
@@ -140,6 +139,7 @@ def softmax_b(block: cutlass.Constexpr) -> None:
             softmax_b_period(ring, tile_b, n, masked=False)
         tiles.wait(ring["V_full"], block.trips - 1)
         tiles.mma_pv(tile_b, block.trips - 1)
+        tiles.row_sum(tile_b, block.trips - 1)
         tiles.wait_mma(0)  # release V by PV_b
         tiles.arrive(ring["V_empty"], block.trips - 1)
     tiles.finish(tile_b, barrier_id=2)
@@ -156,8 +156,8 @@ def softmax_c_period(ring: Any, tile_c: Any, n: Any, masked: bool) -> None:
     tiles.wait_mma(0)  # edge QK_c->MAX_c; release K by QK_c
     tiles.arrive(ring["K_empty"], n)
     tiles.row_max(tile_c, n, masked=masked)
-    tiles.rescale(tile_c, n)
     tiles.exp2(tile_c, n)
+    tiles.rescale(tile_c, n)
     tiles.row_sum(tile_c, n)
     tiles.convert(tile_c, n)
 
@@ -174,8 +174,8 @@ def softmax_c(block: cutlass.Constexpr) -> None:
         tiles.wait_mma(0)  # edge QK_c->MAX_c; release K by QK_c
         tiles.arrive(ring["K_empty"], 0)
         tiles.row_max(tile_c, 0, masked=True)
-        tiles.rescale(tile_c, 0)
         tiles.exp2(tile_c, 0)
+        tiles.rescale(tile_c, 0)
         tiles.row_sum(tile_c, 0)
         tiles.convert(tile_c, 0)
         if cutlass.const_expr(block.causal):

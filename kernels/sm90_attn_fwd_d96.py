@@ -1,7 +1,7 @@
 """Attention forward for sm90, head dim 96: 128 query rows by 128 keys an iteration. Generated; do not edit.
 
 Command:   twill emit sm90_attn_fwd_d96
-Schedule:  20a76c68bef0efddd88e5e9c6e65631e4741cf3948120555d2b34a7c9d3cfa92
+Schedule:  f60ed0f5eb5b7ca3cc0b3616b387228eff602d728b464c91b1c88b8b27663d33
 Solved by: twill solve --arch sm90 attn_fwd --head-dim 96
 I = 1756 cycles an iteration, L = 4280, optimal.
 
@@ -16,7 +16,7 @@ import cutlass.cute as cute
 
 from twill.emit.sm90 import tiles
 
-SCHEDULE = "20a76c68bef0efddd88e5e9c6e65631e4741cf3948120555d2b34a7c9d3cfa92"
+SCHEDULE = "f60ed0f5eb5b7ca3cc0b3616b387228eff602d728b464c91b1c88b8b27663d33"
 TILES = tiles.Tiles(head_dim=96, head_dim_v=96, keys=128, subtiles=2)
 STORAGE = {
     "K": tiles.Buffer(offset=0, stride=24576, stages=4),
@@ -41,8 +41,8 @@ def load_period(ring: Any, source: Any, n: Any) -> None:
     """Period n of load in the steady state."""
     tiles.wait(ring["K_empty"], n, distance=4)
     tiles.load_k(source, n, ring["K_full"])
-    tiles.wait(ring["V_empty"], n - 1, distance=4)
-    tiles.load_v(source, n - 1, ring["V_full"])
+    tiles.wait(ring["V_empty"], n, distance=4)
+    tiles.load_v(source, n, ring["V_full"])
 
 
 @cute.jit
@@ -51,13 +51,8 @@ def load(block: cutlass.Constexpr) -> None:
     ring = block.rings
     source = tiles.loader(block)
     tiles.load_q(source, ring["Q_full"])
-    if block.trips > 0:
-        tiles.wait(ring["K_empty"], 0, distance=4)
-        tiles.load_k(source, 0, ring["K_full"])
-        for n in cutlass.range(1, block.trips, unroll=1):
-            load_period(ring, source, n)
-        tiles.wait(ring["V_empty"], block.trips - 1, distance=4)
-        tiles.load_v(source, block.trips - 1, ring["V_full"])
+    for n in cutlass.range(0, block.trips, unroll=1):
+        load_period(ring, source, n)
 
 
 def softmax_a_period(ring: Any, tile_a: Any, n: Any, masked: bool) -> None:
@@ -71,7 +66,7 @@ def softmax_a_period(ring: Any, tile_a: Any, n: Any, masked: bool) -> None:
     tiles.arrive(ring["K_empty"], n)
     tiles.row_max(tile_a, n, masked=masked)
     tiles.exp2(tile_a, n)
-    tiles.row_sum(tile_a, n - 1, scores=1, factors=1)
+    tiles.row_sum(tile_a, n)
     tiles.wait_mma(0)  # edge PV_a->RESC_a@1; release V by PV_a
     tiles.arrive(ring["V_empty"], n - 1)
     tiles.rescale(tile_a, n)
@@ -81,7 +76,7 @@ def softmax_a_period(ring: Any, tile_a: Any, n: Any, masked: bool) -> None:
 def softmax_a(block: cutlass.Constexpr) -> None:
     """4 warps; sub-tile a; the schedule asks for 240 registers a thread."""
     ring = block.rings
-    tile_a = tiles.consumer(block, subtile=0, scores=2, factors=2)
+    tile_a = tiles.consumer(block, subtile=0, scores=2)
     tiles.wait(ring["Q_full"], 0)
     if block.trips > 0:
         tiles.wait(ring["K_full"], 0)
@@ -90,6 +85,7 @@ def softmax_a(block: cutlass.Constexpr) -> None:
         tiles.arrive(ring["K_empty"], 0)
         tiles.row_max(tile_a, 0, masked=True)
         tiles.exp2(tile_a, 0)
+        tiles.row_sum(tile_a, 0)
         tiles.rescale(tile_a, 0)
         if cutlass.const_expr(block.causal):
             for n in cutlass.range(1, block.masked, unroll=1):
@@ -99,7 +95,6 @@ def softmax_a(block: cutlass.Constexpr) -> None:
         tiles.convert(tile_a, block.trips - 1)
         tiles.wait(ring["V_full"], block.trips - 1)
         tiles.mma_pv(tile_a, block.trips - 1)
-        tiles.row_sum(tile_a, block.trips - 1)
         tiles.wait_mma(0)  # edge PV_a->RESC_a@1; release V by PV_a
         tiles.arrive(ring["V_empty"], block.trips - 1)
     tiles.finish(tile_a, barrier_id=1)
@@ -115,8 +110,8 @@ def softmax_b_period(ring: Any, tile_b: Any, n: Any, masked: bool) -> None:
     tiles.wait_mma(1)  # edge QK_b->MAX_b; release K by QK_b
     tiles.arrive(ring["K_empty"], n)
     tiles.row_max(tile_b, n, masked=masked)
+    tiles.row_sum(tile_b, n - 1, scores=1, factors=1)
     tiles.exp2(tile_b, n)
-    tiles.row_sum(tile_b, n)
     tiles.wait_mma(0)  # edge PV_b->RESC_b@1; release V by PV_b
     tiles.arrive(ring["V_empty"], n - 1)
     tiles.rescale(tile_b, n)
@@ -126,7 +121,7 @@ def softmax_b_period(ring: Any, tile_b: Any, n: Any, masked: bool) -> None:
 def softmax_b(block: cutlass.Constexpr) -> None:
     """4 warps; sub-tile b; the schedule asks for 240 registers a thread."""
     ring = block.rings
-    tile_b = tiles.consumer(block, subtile=1, scores=2)
+    tile_b = tiles.consumer(block, subtile=1, scores=2, factors=2)
     tiles.wait(ring["Q_full"], 1)
     if block.trips > 0:
         tiles.wait(ring["K_full"], 0)
@@ -135,7 +130,6 @@ def softmax_b(block: cutlass.Constexpr) -> None:
         tiles.arrive(ring["K_empty"], 0)
         tiles.row_max(tile_b, 0, masked=True)
         tiles.exp2(tile_b, 0)
-        tiles.row_sum(tile_b, 0)
         tiles.rescale(tile_b, 0)
         if cutlass.const_expr(block.causal):
             for n in cutlass.range(1, block.masked, unroll=1):
@@ -145,6 +139,7 @@ def softmax_b(block: cutlass.Constexpr) -> None:
         tiles.convert(tile_b, block.trips - 1)
         tiles.wait(ring["V_full"], block.trips - 1)
         tiles.mma_pv(tile_b, block.trips - 1)
+        tiles.row_sum(tile_b, block.trips - 1)
         tiles.wait_mma(0)  # edge PV_b->RESC_b@1; release V by PV_b
         tiles.arrive(ring["V_empty"], block.trips - 1)
     tiles.finish(tile_b, barrier_id=2)

@@ -168,6 +168,13 @@ def place(p: Problem, c: Candidate, memory: str, stages: dict[str, int]) -> dict
     return offsets if search(0) else None
 
 
+def level_grid(p: Problem) -> tuple[int, ...]:
+    """Levels of register need to begin with, every other multiple of the granularity."""
+    r = p.machine.registers
+    granule = int(r.granularity.value)
+    return tuple(range(int(r.per_thread_min.value) + 2 * granule, int(r.per_thread_max.value), 2 * granule))
+
+
 def broken(p: Problem, c: Candidate, lazy: Lazy) -> Lazy | None:
     """What the formula must spell out because this model breaks it; None if the model is a schedule.
 
@@ -182,10 +189,7 @@ def broken(p: Problem, c: Candidate, lazy: Lazy) -> Lazy | None:
         return Lazy(lazy.cumulative, True, lazy.levels, lazy.placement)
     if p.on("register-file") and file_use(p, c) > int(p.machine.registers.file.value):
         granule = int(p.machine.registers.granularity.value)
-        start, limit = int(p.machine.registers.per_thread_min.value) + 2 * granule, int(p.machine.registers.per_thread_max.value)
-        new = lazy
-        if not lazy.levels:
-            new = Lazy(lazy.cumulative, True, tuple(range(start, limit, 2 * granule)), lazy.placement)
+        new = lazy if lazy.levels else Lazy(lazy.cumulative, True, level_grid(p), lazy.placement)
         if new == lazy or not new.levels:
             for need in group_needs(p, c).values():
                 new = new.with_level(need - granule)

@@ -114,7 +114,7 @@ def _subjects(p: Problem, session: Session, lazy: Lazy, ii: int) -> dict[str, tu
     guards = {label: f"g{i}" for i, label in enumerate(labels)}
     names = {guard: label for label, guard in guards.items()}
     session.load(f, guards)
-    answer = session.check(f, assume=sorted(names))
+    answer = session.check(f, assume=sorted(names), effort=EFFORT)
     if answer["result"] != "unsat":
         return {}
     core = sorted(set(answer["core"]))

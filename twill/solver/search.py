@@ -25,6 +25,7 @@ __all__ = ["Found", "Search", "TooHard"]
 
 Progress = Callable[[str], None]
 EFFORT = 100_000_000
+QUICK = 10_000_000
 
 
 @dataclass(slots=True)
@@ -63,22 +64,21 @@ class TooHard(Exception):
 class _Probe:
     """Where to look next between a floor and the best value known.
 
-    First where the choices of the last schedule reach; then just below the best, which proves it in the usual case.
-    Where either misleads (a reach that another rule forbids, a step that only creeps down), the middle.
+    Where the choices of the last schedule reach, if that is a good part of the way; else the middle while there is
+    far to go, and just below the best, which proves it in the usual case, when there is not or the middle was a "no".
     """
 
     def __init__(self) -> None:
         self._last = ""
-        self._best = 0
 
     def next(self, floor: int, best: int, reachable: int | None) -> int:
         """The next value to ask about; ``reachable`` is None after a "no"."""
-        creeps = self._last == "below" and self._best - best < (best - floor) // 8
-        self._best = best
-        if reachable is not None and floor <= reachable < best and not creeps:
+        gap = best - floor
+        if reachable is not None and floor <= reachable < best and 8 * (best - reachable) >= gap:
             self._last = "reach"
             return reachable
-        if creeps or (self._last == "reach" and reachable is None):
+        far = 20 * gap > best or self._last == "below"
+        if (reachable is not None and far) or self._last == "reach":
             self._last = "middle"
             return (floor + best) // 2
         self._last = "below"
@@ -138,9 +138,16 @@ class Search:
         top = self.ceiling()
         step, ii, probe = 8, found.ii_floor, _Probe()
         while ii <= top and (found.best is None or found.ii_floor < self._ii(found.best)):
-            answer = self._either(ii)
+            try:
+                # as long as no schedule is known, a hard question is better asked of a larger I
+                answer = self._either(ii, effort=0 if found.best or ii == top or self.offsets else EFFORT)
+                known = True
+            except TooHard:
+                answer, known = None, False
             if answer is not None:
                 found.best = answer.candidate
+            elif not known:
+                pass
             elif ii == found.ii_floor or not self.offsets:
                 found.ii_floor, found.refuted_ii = ii + 1, True
             best = None if found.best is None else self._ii(found.best)
@@ -228,11 +235,19 @@ class Search:
         """Is there any schedule with this I (in time units)?"""
         return self._query(ii, self.horizon(ii), self.p.slots)
 
-    def _either(self, ii: int) -> _Answer | None:
-        """First short schedules with few groups and limited effort, which are found soonest; then all there are.
+    def _either(self, ii: int, effort: int) -> _Answer | None:
+        """All there are if that is quick; else short schedules with few groups, which are found soonest; then all again.
 
         Once a schedule is known, only lengths like its own are tried before everything.
+
+        Raises
+        ------
+        TooHard : the effort for the whole question was spent.
         """
+        try:
+            return self.ask(self.full_query(ii), effort=QUICK)
+        except TooHard:
+            pass
         path, longest = critical_path(self.p, ii * self.unit) // self.unit, self.horizon(ii)
         for slots, eighths in self._ladder:
             length = min(longest, path * eighths // 8)
@@ -247,7 +262,7 @@ class Search:
                 return answer
             if length == longest:
                 break
-        return self.ask(self.full_query(ii))
+        return self.ask(self.full_query(ii), effort)
 
     def ask(self, q: Query, effort: int = 0) -> _Answer | None:
         """A schedule that satisfies the query, or None if there is none.

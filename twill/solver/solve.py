@@ -12,6 +12,8 @@ from twill.model.machine import Machine
 from twill.model.schedule import Options, Schedule
 from twill.model.validate import validate_graph
 from twill.solver.bounds import default_copies
+from twill.solver.candidate import level_grid
+from twill.solver.encoding.build import Lazy
 from twill.solver.explain import Core, explain_refutation
 from twill.solver.problem import Problem, make_problem, rounding_error
 from twill.solver.result import make_schedule
@@ -114,9 +116,10 @@ def explain(graph: LoopGraph, machine: Machine, options: Options, ii_cycles: int
     """
     problem = make_problem(graph, machine, options)
     with Session(timeout_s=timeout_s, seed=seed) as session:
-        search = Search(problem, session, progress)
         try:
-            return explain_refutation(problem, session, search.lazy, ii_cycles // problem.unit_cycles, progress)
+            # a refutation is easier with the registers spelled out from the start
+            spelled_out = Lazy(False, bool(problem.values), level_grid(problem) if problem.on("register-file") else (), False)
+            return explain_refutation(problem, session, spelled_out, ii_cycles // problem.unit_cycles, progress)
         except OutOfTime:
             raise SolverError(f"time ran out while explaining I = {ii_cycles}", "give a longer --timeout") from None
 

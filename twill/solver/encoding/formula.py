@@ -93,10 +93,14 @@ class Formula:
         return self.nodes - 1
 
     def address(self, name: str, room: int) -> int:
-        """A new node for an address in [0, room], which has nothing to do with time."""
+        """A new node for an address in [0, room] steps, which has nothing to do with time: state its differences with `steps`."""
         del name
-        self._extremes.append(_Extreme(True, ((ORIGIN, 0, room),)))
+        self._extremes.append(_Extreme(True, ((ORIGIN, 0, room * self.unit),)))
         return self.nodes - 1
+
+    def steps(self, a: int, b: int, count: int) -> Diff:
+        """Address node ``a`` - address node ``b`` >= ``count`` steps, whatever the time unit."""
+        return Diff(a, b, count * self.unit, 0)
 
     def span(self, b: int, a: int) -> tuple[int, int]:
         """Range of node a - node b."""

@@ -29,9 +29,9 @@ def placement(p: Problem, f: Formula, nodes: dict[str, tuple[int, int]]) -> None
         offset: dict[str, int] = {}
         for b in buffers:
             offset[b.name] = f.address(f"{name}:{b.name}", room)
-            f.require(("placement", b.name), Diff(offset[b.name], ORIGIN, 0, 0))
+            f.require(("placement", b.name), f.steps(offset[b.name], ORIGIN, 0))
             for count, more in _stage_counts(f, b, nodes, room * step // b.size):
-                f.add(("placement", b.name), *more, Diff(ORIGIN, offset[b.name], count * (b.size // step) - room, 0))
+                f.add(("placement", b.name), *more, f.steps(ORIGIN, offset[b.name], count * (b.size // step) - room))
         for b, c in itertools.combinations(buffers, 2):
             label = ("placement", f"{b.name}, {c.name}")
             meet = _meet(p, f, b, c, nodes)
@@ -40,7 +40,7 @@ def placement(p: Problem, f: Formula, nodes: dict[str, tuple[int, int]]) -> None
             f.add(label, *unless, below, above)
             for low, high, literal in ((b, c, below), (c, b, above)):
                 for count, more in _stage_counts(f, low, nodes, room * step // low.size):
-                    f.add(label, -literal, *more, Diff(offset[high.name], offset[low.name], count * (low.size // step), 0))
+                    f.add(label, -literal, *more, f.steps(offset[high.name], offset[low.name], count * (low.size // step)))
 
 
 def _stage_counts(f: Formula, b: BufferSpec, nodes: dict[str, tuple[int, int]], most: int) -> list[tuple[int, tuple[int, ...]]]:
