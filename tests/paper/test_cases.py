@@ -213,7 +213,7 @@ def test_hopper_backward_is_skewed() -> None:
     s = best("attn_bwd", "h200")
     for x in SUBTILES:
         y = other(x)
-        assert hidden(s, f"EXP_{x}", tuple(n for n in mates(s, f"QK_{y}") if op(s, n).unit == "tensor")) > 0.5
+        assert hidden(s, f"EXP_{x}", tuple(n for n in mates(s, f"QK_{y}") if op(s, n).unit == "tensor")) > 1 / 3
 
 
 def test_registers_are_what_keeps_hopper_backward_from_overlapping_iterations() -> None:
