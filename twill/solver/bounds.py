@@ -161,6 +161,18 @@ class Distances:
 
 def distances(problem: Problem, ii: int, length: int, *, plain: bool = False) -> Distances | None:
     """All-pairs longest paths with hand-overs at their cheapest; None if the recurrences alone forbid ``ii``."""
+    if (ii, plain) not in problem.paths:
+        problem.paths[ii, plain] = _longest_paths(problem, ii, plain)
+    low = problem.paths[ii, plain]
+    if low is None:
+        return None
+    n, q = len(problem.ops), problem.unit_cycles
+    early = [max(0, max(low[u][v] for u in range(n))) for v in range(n)]
+    late = [min((length - problem.ops[w].span) // q * q - low[v][w] for w in range(n) if low[v][w] > NEVER) for v in range(n)]
+    return Distances(low, early, late)
+
+
+def _longest_paths(problem: Problem, ii: int, plain: bool) -> list[list[int]] | None:
     n = len(problem.ops)
     low = [[NEVER] * n for _ in range(n)]
     for v in range(n):
@@ -178,19 +190,16 @@ def distances(problem: Problem, ii: int, length: int, *, plain: bool = False) ->
         low[e.src][e.dst] = max(low[e.src][e.dst], weight)
     for k in range(n):
         through = low[k]
+        reached = [v for v in range(n) if through[v] > NEVER]
         for row in low:
             via = row[k]
             if via <= NEVER:
                 continue
-            for v in range(n):
+            for v in reached:
                 at = via + through[v]
-                if through[v] > NEVER and at > row[v]:
+                if at > row[v]:
                     row[v] = at
-    if any(low[v][v] > 0 for v in range(n)):
-        return None
-    early = [max(0, max(low[u][v] for u in range(n))) for v in range(n)]
-    late = [min((length - problem.ops[w].span) // q * q - low[v][w] for w in range(n) if low[v][w] > NEVER) for v in range(n)]
-    return Distances(low, early, late)
+    return None if any(low[v][v] > 0 for v in range(n)) else low
 
 
 def critical_path(problem: Problem, ii: int, *, plain: bool = False) -> int:

@@ -5,7 +5,7 @@ Starts, I and L are multiples of the time unit; `rounding_error` says how far th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from twill.errors import UsageError
 from twill.model.graph import LoopGraph
@@ -132,7 +132,8 @@ class Problem:
     """What every query is about.
 
     Sizes of buffers are rounded up to the alignment. ``team`` gives, for every op, the first op that must share its group;
-    ``apart`` holds the pairs of teams that must not.
+    ``apart`` holds the pairs of teams that must not. ``paths`` keeps
+    longest paths by I (see `twill.solver.bounds`), which copies with fewer groups share.
     """
 
     graph: LoopGraph
@@ -151,6 +152,7 @@ class Problem:
     rules: frozenset[str]
     team: tuple[int, ...]
     apart: frozenset[tuple[int, int]]
+    paths: dict[tuple[int, bool], list[list[int]] | None] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def slots(self) -> int:

@@ -15,6 +15,7 @@ from twill.solver.bounds import Bounds, critical_path, fewest_groups, lower_boun
 from twill.solver.candidate import Candidate, broken, rank_key
 from twill.solver.canonical import choices, latest, shortest, smallest_ii
 from twill.solver.encoding.build import Encoded, Lazy, encode
+from twill.solver.encoding.formula import Diff, Formula
 from twill.solver.encoding.groups import sits
 from twill.solver.encoding.ranking import limit_rank
 from twill.solver.problem import Problem
@@ -53,8 +54,17 @@ class _Answer:
     """A schedule, and how small I and L could be under the same choices."""
 
     candidate: Candidate
-    reachable_ii: int
-    reachable_length: int
+    formula: Formula
+    kept: list[Diff]
+
+    def reachable_ii(self, floor: int) -> int:
+        """Smallest I, in time units and no less than ``floor``, that the schedule's choices allow."""
+        unit = self.formula.unit
+        return smallest_ii(self.formula, self.kept, floor * unit) // unit
+
+    def reachable_length(self, p: Problem) -> int:
+        """Smallest L, in time units, that the schedule's choices allow at its I."""
+        return shortest(self.formula, self.kept, [op.span for op in p.ops]) // self.formula.unit
 
 
 class TooHard(Exception):
@@ -160,7 +170,7 @@ class Search:
                 ii = min(ii + step, max(top, ii + 1))
                 step *= 4
             else:
-                ii = probe.next(found.ii_floor, best, max(found.ii_floor, answer.reachable_ii) if answer else None)
+                ii = probe.next(found.ii_floor, best, answer.reachable_ii(found.ii_floor) if answer else None)
         found.infeasible = found.best is None
 
     def _ii(self, c: Candidate) -> int:
@@ -192,7 +202,7 @@ class Search:
             else:
                 floor = length + 1
             best = self._length(found.best)
-            length = probe.next(floor, best, max(floor, answer.reachable_length) if answer else None)
+            length = probe.next(floor, best, max(floor, answer.reachable_length(self.p)) if answer else None)
             self.say(f"I {ii * self.unit}, L >= {found.length_floor * self.unit}, best {best * self.unit}")
 
     # rank
@@ -317,6 +327,4 @@ class Search:
             groups.append(next(g for g in slots if values.get(f"b{sits(self.p, f, v, g)}", 0)))
         kept = choices(f, values)
         candidate = Candidate(f.ii, latest(f, kept), tuple(groups))
-        spans = [op.span for op in self.p.ops]
-        reach = smallest_ii(f, kept, self.unit), shortest(f, kept, spans)
-        return _Answer(candidate, reach[0] // self.unit, reach[1] // self.unit)
+        return _Answer(candidate, f, kept)
