@@ -75,7 +75,6 @@ def pressures(p: Problem, c: Candidate) -> dict[int, int]:
     for g, members in c.members().items():
         copies = [(v.registers, c.starts[r.op], c.starts[r.op] + p.ops[r.op].issue) for v in p.values if c.groups[v.producer] != g
                   for r in v.readers if c.groups[r.op] == g]  # fmt: skip
-        copies = list(dict.fromkeys(copies))
         best = 0
         for u in members:
             at = c.starts[u]
