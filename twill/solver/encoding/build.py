@@ -34,7 +34,6 @@ class Encoded:
 
     formula: Formula
     horizon: int
-    lazy: Lazy
     pressure: list[registers.Pressure] | None = None
 
 
@@ -52,7 +51,7 @@ def encode(p: Problem, ii: int, horizon: int, lazy: Lazy) -> Encoded | None:
         families.capacity(p, f, cumulative=lazy.cumulative)
     if p.on("concurrency"):
         families.concurrency(p, f)
-    result = Encoded(f, horizon, lazy)
+    result = Encoded(f, horizon)
     nodes = families.lifetimes(p, f) if p.on("memory") or lazy.placement else {}
     if p.on("memory"):
         families.memory(p, f, nodes)
