@@ -1,0 +1,51 @@
+"""Compile emitted kernels, keep them, load them, and say what their machine code is.
+
+`library` and `load` need the extra ``kernels`` and a C compiler, but no GPU; calling what `load` returns needs one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from twill.build.errors import BuildError, LintError
+from twill.build.kernelfile import Variant, find, names, read
+
+__all__ = ["BuildError", "LintError", "Variant", "library", "load", "names"]
+
+
+def library(kernel: str | Path, variant: Variant, *, arch: str = "sm_90a") -> Path:
+    """The shared library of a kernel, given by path or by the name of a shipped one; compiled unless the cache has it.
+
+    Raises
+    ------
+    BuildError : no such kernel, something is not installed, or compiler or linker gave up.
+    """
+    from twill.build.compiler import compiled
+
+    return compiled(read(find(kernel)), variant, arch).library
+
+
+def load(kernel: str | Path, variant: Variant, *, arch: str = "sm_90a") -> Callable[..., Any]:
+    """The compiled host function of a kernel, loaded through TVM-FFI.
+
+    It takes what the file's host function takes, except constants of the variant and the stream, which is that of the caller's
+    framework: ``f(q, k, v, o, lse or None, softmax_scale, sm_count)``. Tensors are (batch, seq, heads, dim) with dim contiguous, other
+    strides multiples of 8 elements and data aligned to 16 bytes; lse is (batch, heads, seq) in fp32.
+
+    Raises
+    ------
+    BuildError : as `library`.
+    """
+    found = read(find(kernel))
+    return _loaded(library(found.path, variant, arch=arch), found.host)
+
+
+@cache
+def _loaded(path: Path, host: str) -> Callable[..., Any]:
+    import tvm_ffi
+
+    function: Callable[..., Any] = tvm_ffi.load_module(str(path))[host]
+    return function

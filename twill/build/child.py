@@ -1,0 +1,80 @@
+"""Compiles one emitted kernel, in a process of its own: the compiler reads its target from the environment, and some mistakes end it.
+
+Started as a script with a file that holds a request (see `twill.build.compiler`); writes ``kernel.ptx``, ``kernel.cubin`` and
+``kernel.o`` into the folder that the request names.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+MODULE = "twill_emitted_kernel"
+PLACEHOLDER_SM_COUNT = 132
+"""Any value: the count is an argument of the compiled function."""
+
+
+def main(request_file: str) -> None:
+    """Compile what the request asks for."""
+    request = json.loads(Path(request_file).read_text(encoding="utf-8"))
+    sys.path[:] = request["path"]
+    import cutlass.cute as cute
+
+    kernel = _module(request["kernel"])
+    arguments = _arguments(kernel, request)
+    function = getattr(kernel, request["host"])
+    compiled = cute.compile(function, *(arguments[name] for name in request["parameters"]), options="--enable-tvm-ffi")
+    folder = Path(request["output"])
+    (folder / "kernel.ptx").write_bytes(_content(compiled.__ptx__))
+    (folder / "kernel.cubin").write_bytes(_content(compiled.__cubin__))
+    compiled.export_to_c(str(folder / "kernel.o"), function_name=request["host"])
+
+
+def _module(path: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(MODULE, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[MODULE] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _arguments(kernel: ModuleType, request: dict[str, Any]) -> dict[str, Any]:
+    """A stand-in for every parameter: sizes and strides are dynamic, strides but the last multiples of 16 bytes."""
+    import cutlass
+    import cutlass.cute as cute
+    from cutlass.cute.runtime import make_fake_stream, make_fake_tensor
+
+    batch, heads, kv_heads, seqlen_q, seqlen_k = (cute.sym_int32() for _ in range(5))
+    dtype = cutlass.Float16 if request["dtype"] == "fp16" else cutlass.BFloat16
+
+    def tensor(seqlen: Any, of: Any, dim: int) -> Any:
+        strides = (*(cute.sym_int64(divisibility=8) for _ in range(3)), 1)
+        return make_fake_tensor(dtype, (batch, seqlen, of, dim), strides, assumed_align=16)
+
+    tiles = kernel.TILES
+    lse = make_fake_tensor(cutlass.Float32, (batch, heads, seqlen_q), (cute.sym_int64(), cute.sym_int64(), 1), assumed_align=4)
+    return {
+        "q": tensor(seqlen_q, heads, tiles.head_dim), "k": tensor(seqlen_k, kv_heads, tiles.head_dim),
+        "v": tensor(seqlen_k, kv_heads, tiles.head_dim_v), "o": tensor(seqlen_q, heads, tiles.head_dim_v),
+        "lse": lse if request["lse"] else None, "softmax_scale": cutlass.Float32(1.0), "sm_count": cutlass.Int32(PLACEHOLDER_SM_COUNT),
+        "causal": request["causal"], "stream": make_fake_stream(use_tvm_ffi_env_stream=True),
+    }  # fmt: skip
+
+
+def _content(kept: Any) -> bytes:
+    """What the compiler kept, which it hands over as content or as the path of a file."""
+    if isinstance(kept, bytes):
+        return kept
+    if not isinstance(kept, str):
+        raise TypeError(f"the compiler kept no file: {kept!r}")
+    return Path(kept).read_bytes() if len(kept) < 4096 and "\n" not in kept else kept.encode()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,124 @@
+"""An emitted kernel file as the build sees it, read without running it."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from twill.build.errors import BuildError
+
+__all__ = ["ARCHITECTURES", "KernelFile", "Variant", "find", "names", "read"]
+
+ARCHITECTURES = {"sm90": ("sm_90a",)}
+"""Targets that the tile operations of a package `twill.emit.<key>` compile for."""
+
+ARGUMENTS = frozenset({"q", "k", "v", "o", "lse", "softmax_scale", "sm_count", "causal", "stream"})
+"""Parameters of a host function that the build knows how to supply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What is fixed when a kernel is compiled: element type, causal mask or not, log-sum-exp written or not."""
+
+    dtype: Literal["bf16", "fp16"]
+    causal: bool
+    lse: bool
+
+    @property
+    def name(self) -> str:
+        """As in ``bf16-causal-lse``."""
+        return "-".join([self.dtype, *(["causal"] if self.causal else []), *(["lse"] if self.lse else [])])
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFile:
+    """An emitted file: its text, the hash of its schedule, its host function with the names of its parameters, and its tile library."""
+
+    path: Path
+    text: str
+    schedule_hash: str
+    host: str
+    parameters: tuple[str, ...]
+    tiles: str
+
+    @property
+    def name(self) -> str:
+        return self.path.stem
+
+
+def names() -> tuple[str, ...]:
+    """Names of the kernels that ship with the package."""
+    return tuple(sorted(p.stem for p in _shipped().glob("*.py") if not p.stem.startswith("_")))
+
+
+def _shipped() -> Path:
+    import twill.kernels
+
+    return Path(next(iter(twill.kernels.__path__)))
+
+
+def find(kernel: str | Path) -> Path:
+    """The file of a kernel given by path, or by name if it ships with the package.
+
+    Raises
+    ------
+    BuildError : neither.
+    """
+    path = Path(kernel)
+    if path.suffix == ".py":
+        if path.is_file():
+            return path.resolve()
+        raise BuildError(f"there is no file {str(kernel)!r}", "write one with `twill emit SCHEDULE -o FILE.py`")
+    if str(kernel) in names():
+        return _shipped() / f"{kernel}.py"
+    raise BuildError(f"there is no shipped kernel {str(kernel)!r}", f"give the path of a .py file, or one of {', '.join(names())}")
+
+
+def read(path: Path) -> KernelFile:
+    """Read an emitted file: constants and signatures only, nothing of it is executed.
+
+    Raises
+    ------
+    BuildError : not a file that ``twill emit`` wrote, or one whose host function takes something that the build cannot supply.
+    """
+    hint = "write the file with `twill emit SCHEDULE -o FILE.py`"
+    try:
+        text = path.read_text(encoding="utf-8")
+        tree = ast.parse(text, str(path))
+    except (OSError, UnicodeDecodeError, SyntaxError, ValueError) as error:
+        raise BuildError(f"{path} cannot be read as Python: {error}", hint) from None
+    schedule = _constant(tree, "SCHEDULE")
+    if schedule is None:
+        raise BuildError(f"{path} names no schedule: it is no emitted kernel", hint)
+    hosts = [x for x in tree.body if isinstance(x, ast.FunctionDef) and "stream" in _parameters(x)]
+    if len(hosts) != 1:
+        raise BuildError(f"{path} has {len(hosts)} functions that take a stream; the one to compile is not clear", hint)
+    parameters = _parameters(hosts[0])
+    unknown = [p for p in parameters if p not in ARGUMENTS]
+    if unknown:
+        raise BuildError(
+            f"{path}: {hosts[0].name} takes {', '.join(unknown)}, which the build cannot supply",
+            "emit the kernel with this version of twill",
+        )
+    return KernelFile(path, text, schedule, hosts[0].name, parameters, _tiles(tree, path, hint))
+
+
+def _parameters(function: ast.FunctionDef) -> tuple[str, ...]:
+    return tuple(a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs))
+
+
+def _constant(tree: ast.Module, name: str) -> str | None:
+    for x in tree.body:
+        if isinstance(x, ast.Assign) and [ast.unparse(t) for t in x.targets] == [name] and isinstance(x.value, ast.Constant):
+            return str(x.value.value)
+    return None
+
+
+def _tiles(tree: ast.Module, path: Path, hint: str) -> str:
+    """The package whose ``tiles`` the file imports, such as ``sm90``."""
+    for x in tree.body:
+        if isinstance(x, ast.ImportFrom) and (x.module or "").startswith("twill.emit.") and any(a.name == "tiles" for a in x.names):
+            return str(x.module).rpartition(".")[2]
+    raise BuildError(f"{path} imports no tile operations: it is no emitted kernel", hint)
