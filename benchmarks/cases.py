@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from twill.check import checked
 from twill.model.graph import LoopGraph
 from twill.model.machine import Machine, load_machine
 from twill.model.registry import GraphRequest, build_graph
@@ -151,10 +152,11 @@ def solved(task: Task, **more: Any) -> Schedule | None:
     Raises
     ------
     RuntimeError : time ran out before a proof.
+    CheckFailed : the independent checker refuses it.
     """
     outcome = task.solve(**more)
     if outcome.status == "infeasible":
         return None
     if not outcome.schedules or outcome.status != "optimal" or not outcome.schedules[0].proof.rank_proved:
         raise RuntimeError(f"{task} {more} was not solved to proof")
-    return outcome.schedules[0]
+    return checked(outcome.schedules[0], load_machine(task.machine)).schedule

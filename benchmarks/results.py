@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from benchmarks.cases import LEVERS, MEASURED, PAPER_CASES, Task
 from benchmarks.markers import REPOSITORY, table, write
 from benchmarks.structure import copies, groups_in_words
+from twill.check import checked
+from twill.model.machine import load_machine
 from twill.model.registry import GraphRequest
 from twill.model.schedule import Schedule
 from twill.view.words import bottleneck
@@ -31,7 +33,7 @@ def _best(task: Task) -> tuple[Schedule, float]:
     seconds = time.monotonic() - began
     if outcome.status != "optimal" or not outcome.schedules[0].proof.rank_proved:
         raise RuntimeError(f"{task} was not solved to proof: {outcome.status}")
-    return outcome.schedules[0], seconds
+    return checked(outcome.schedules[0], load_machine(task.machine)).schedule, seconds
 
 
 def _paper() -> tuple[str, str]:

@@ -1,7 +1,7 @@
 """Attention forward for sm90, head dim 128: 128 query rows by 128 keys an iteration. Generated; do not edit.
 
 Command:   twill emit sm90_attn_fwd_d128
-Schedule:  e3542415737ba9b6cea97b6ac04608eab2b1d7aae9d5c4b526f63d2de703a601
+Schedule:  dca1446f5ce97a267a1c54b1db37ea32ecc484377babffab7cb7d468d67ee1d1
 Solved by: twill solve --arch sm90 attn_fwd --head-dim 128
 I = 2284 cycles an iteration, L = 5388, optimal.
 
@@ -16,7 +16,7 @@ import cutlass.cute as cute
 
 from twill.emit.sm90 import tiles
 
-SCHEDULE = "e3542415737ba9b6cea97b6ac04608eab2b1d7aae9d5c4b526f63d2de703a601"
+SCHEDULE = "dca1446f5ce97a267a1c54b1db37ea32ecc484377babffab7cb7d468d67ee1d1"
 TILES = tiles.Tiles(head_dim=128, head_dim_v=128, keys=128, subtiles=2)
 STORAGE = {
     "K": tiles.Buffer(offset=0, stride=32768, stages=3),
@@ -59,16 +59,16 @@ def softmax_a_period(ring: Any, tile_a: Any, n: Any, masked: bool) -> None:
     """Period n of softmax_a in the steady state."""
     tiles.wait(ring["K_full"], n)
     tiles.mma_qk(tile_a, n)
-    tiles.rescale(tile_a, n - 1)
     tiles.wait(ring["V_full"], n - 1)
     tiles.mma_pv(tile_a, n - 1)
     tiles.wait_mma(1)  # edge QK_a->MAX_a; release K by QK_a
     tiles.arrive(ring["K_empty"], n)
     tiles.row_max(tile_a, n, masked=masked)
     tiles.exp2(tile_a, n)
-    tiles.row_sum(tile_a, n)
-    tiles.wait_mma(0)  # registers P_a by PV_a; release V by PV_a
+    tiles.wait_mma(0)  # edge PV_a->RESC_a@1; release V by PV_a
     tiles.arrive(ring["V_empty"], n - 1)
+    tiles.rescale(tile_a, n)
+    tiles.row_sum(tile_a, n)
     tiles.convert(tile_a, n)
 
 
@@ -85,6 +85,7 @@ def softmax_a(block: cutlass.Constexpr) -> None:
         tiles.arrive(ring["K_empty"], 0)
         tiles.row_max(tile_a, 0, masked=True)
         tiles.exp2(tile_a, 0)
+        tiles.rescale(tile_a, 0)
         tiles.row_sum(tile_a, 0)
         tiles.convert(tile_a, 0)
         if cutlass.const_expr(block.causal):
@@ -92,10 +93,9 @@ def softmax_a(block: cutlass.Constexpr) -> None:
                 softmax_a_period(ring, tile_a, n, masked=True)
         for n in cutlass.range(block.masked, block.trips, unroll=1):
             softmax_a_period(ring, tile_a, n, masked=False)
-        tiles.rescale(tile_a, block.trips - 1)
         tiles.wait(ring["V_full"], block.trips - 1)
         tiles.mma_pv(tile_a, block.trips - 1)
-        tiles.wait_mma(0)  # registers P_a by PV_a; release V by PV_a
+        tiles.wait_mma(0)  # edge PV_a->RESC_a@1; release V by PV_a
         tiles.arrive(ring["V_empty"], block.trips - 1)
     tiles.finish(tile_a, barrier_id=1)
 
@@ -104,16 +104,16 @@ def softmax_b_period(ring: Any, tile_b: Any, n: Any, masked: bool) -> None:
     """Period n of softmax_b in the steady state."""
     tiles.wait(ring["K_full"], n)
     tiles.mma_qk(tile_b, n)
-    tiles.rescale(tile_b, n - 1)
     tiles.wait(ring["V_full"], n - 1)
     tiles.mma_pv(tile_b, n - 1)
     tiles.wait_mma(1)  # edge QK_b->MAX_b; release K by QK_b
     tiles.arrive(ring["K_empty"], n)
     tiles.row_max(tile_b, n, masked=masked)
     tiles.exp2(tile_b, n)
-    tiles.row_sum(tile_b, n)
-    tiles.wait_mma(0)  # registers P_b by PV_b; release V by PV_b
+    tiles.wait_mma(0)  # edge PV_b->RESC_b@1; release V by PV_b
     tiles.arrive(ring["V_empty"], n - 1)
+    tiles.rescale(tile_b, n)
+    tiles.row_sum(tile_b, n)
     tiles.convert(tile_b, n)
 
 
@@ -130,6 +130,7 @@ def softmax_b(block: cutlass.Constexpr) -> None:
         tiles.arrive(ring["K_empty"], 0)
         tiles.row_max(tile_b, 0, masked=True)
         tiles.exp2(tile_b, 0)
+        tiles.rescale(tile_b, 0)
         tiles.row_sum(tile_b, 0)
         tiles.convert(tile_b, 0)
         if cutlass.const_expr(block.causal):
@@ -137,10 +138,9 @@ def softmax_b(block: cutlass.Constexpr) -> None:
                 softmax_b_period(ring, tile_b, n, masked=True)
         for n in cutlass.range(block.masked, block.trips, unroll=1):
             softmax_b_period(ring, tile_b, n, masked=False)
-        tiles.rescale(tile_b, block.trips - 1)
         tiles.wait(ring["V_full"], block.trips - 1)
         tiles.mma_pv(tile_b, block.trips - 1)
-        tiles.wait_mma(0)  # registers P_b by PV_b; release V by PV_b
+        tiles.wait_mma(0)  # edge PV_b->RESC_b@1; release V by PV_b
         tiles.arrive(ring["V_empty"], block.trips - 1)
     tiles.finish(tile_b, barrier_id=2)
 

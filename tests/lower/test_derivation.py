@@ -14,7 +14,7 @@ from twill.errors import EXIT_REFUSED, LowerError
 from twill.lower import Arrive, Execute, Role, Wait, WaitOwn, WarpProgram, listing, lower
 from twill.model.machine import load_machine
 
-from .conftest import mmas, shipped
+from .conftest import fa3_order, mmas, shipped
 from .requirements import required
 from .simulator import simulate
 from .small import small_program
@@ -69,19 +69,19 @@ def test_producer_without_back_pressure_is_paced() -> None:
 
 def test_wait_depths_on_hopper() -> None:
     """S is ready with PV of the iteration before still running; P may be written once PV has read it."""
-    _, program = shipped("sm90_attn_fwd_d128")
+    program = fa3_order()
     before_max, _ = around(program, "MAX_a")
     assert before_max == [
         WaitOwn(1, 0, (1,), ("edge QK_a->MAX_a", "release K by QK_a")),
         Arrive("K_empty", 0, 4),
     ]
     before_convert, _ = around(program, "CVT_a")
-    assert before_convert == [WaitOwn(0, 2, (), ("registers P_a by PV_a", "release V by PV_a")), Arrive("V_empty", 2, 4)]
+    assert before_convert == [WaitOwn(0, 1, (), ("registers P_a by PV_a", "release V by PV_a")), Arrive("V_empty", 1, 4)]
 
 
 def test_wait_depth_shrinks_where_nothing_is_in_flight() -> None:
     """In iteration 0 no PV has been issued, so one pending MMA would be QK itself."""
-    _, program = shipped("sm90_attn_fwd_d128")
+    program = fa3_order()
     depths = [x.pending for x, _ in role(program, "softmax_a").trace(3) if isinstance(x, WaitOwn) and x.stage == 0]
     assert depths == [0, 1, 1]
     assert [x.pending for x, _ in role(program, "softmax_a").trace(1) if isinstance(x, WaitOwn)] == [0, 0]

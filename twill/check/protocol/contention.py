@@ -49,7 +49,5 @@ def _costs(graph: LoopGraph, machine: Machine) -> dict[str, OpCost]:
 def _units(op: Op, machine: Machine) -> dict[str, float]:
     result: dict[str, float] = {}
     for r in op.reservations:
-        unit = machine.units[r.unit]
-        if not unit.elastic:
-            result[r.unit] = result.get(r.unit, 0.0) + r.amount * r.cycles / machine.capacity(r.unit)
+        result[r.unit] = result.get(r.unit, 0.0) + r.amount * r.cycles / machine.capacity(r.unit)
     return result
