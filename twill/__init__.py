@@ -1,0 +1,27 @@
+"""Optimal software pipelines and warp specialization for GPU attention kernels.
+
+The functions for PyTorch are looked up when they are first used: the solver and the command line never import PyTorch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from twill.pytorch import attention, register_kernel, scaled_dot_product_attention
+
+__all__ = ["attention", "register_kernel", "scaled_dot_product_attention"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import twill.pytorch
+
+    found = getattr(twill.pytorch, name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

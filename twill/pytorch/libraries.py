@@ -1,0 +1,81 @@
+"""Compiled kernels: built when first needed, or taken from a folder of libraries that were built elsewhere.
+
+Such a folder is what ``twill build --all -o DIR`` writes: a machine that has neither the compiler nor a linker needs only that folder and
+TVM-FFI. It is named by the environment variable ``TWILL_LIBRARIES``, or with `use_libraries`. Where a folder is named, nothing is
+compiled: a kernel that it lacks, or holds in another version, is an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from twill.pytorch.catalogue import KernelFile
+from twill.pytorch.errors import AttentionError
+
+__all__ = ["MANIFEST", "VARIABLE", "function_of", "libraries", "use_libraries"]
+
+VARIABLE = "TWILL_LIBRARIES"
+MANIFEST = "libraries.json"
+HOST_FUNCTION = "attn_fwd"
+
+_folder: Path | None = None
+
+
+def use_libraries(folder: str | Path | None) -> None:
+    """Take compiled kernels from this folder, whatever the environment says; with ``None``, do as the environment says again."""
+    global _folder
+    _folder = None if folder is None else Path(folder)
+    function_of.cache_clear()
+
+
+def libraries() -> Path | None:
+    """The folder of libraries in use, if any."""
+    named = os.environ.get(VARIABLE)
+    return _folder or (Path(named) if named else None)
+
+
+@cache
+def function_of(kernel: KernelFile, dtype: Literal["bf16", "fp16"], causal: bool, lse: bool) -> Callable[..., Any]:
+    """The host function ``f(q, k, v, o, lse or None, softmax_scale, sm_count)`` of a kernel.
+
+    Raises
+    ------
+    AttentionError : the folder in use does not have it, or TVM-FFI is not installed.
+    BuildError : it cannot be compiled.
+    """
+    from twill.build import Variant
+    from twill.build.kernelfile import ARCHITECTURES
+
+    try:
+        import tvm_ffi
+    except ModuleNotFoundError:
+        raise AttentionError("TVM-FFI, through which kernels are called, is not installed", "install 'twill-gpu[kernels]'") from None
+    variant, arch = Variant(dtype, causal, lse), ARCHITECTURES[kernel.arch][0]
+    folder = libraries()
+    if folder is None:
+        from twill.build import load
+
+        return load(kernel.path, variant, arch=arch)
+    function: Callable[..., Any] = tvm_ffi.load_module(str(_built_elsewhere(folder, kernel, variant.name)))[HOST_FUNCTION]
+    return function
+
+
+def _built_elsewhere(folder: Path, kernel: KernelFile, variant: str) -> Path:
+    """The library in the folder, if it was made from this very kernel file."""
+    remake = f"make it again with `twill build --all -o {folder}`"
+    try:
+        entries = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["libraries"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise AttentionError(f"{folder} is not a folder of libraries: {error}", remake) from None
+    entry = next((e for e in entries if (e["kernel"], e["variant"]) == (kernel.name, variant)), None)
+    if entry is None:
+        raise AttentionError(f"{folder} has no library of {kernel.name}, {variant}", remake)
+    if entry["kernel_sha256"] != hashlib.sha256(kernel.path.read_bytes()).hexdigest():
+        raise AttentionError(f"the library of {kernel.name}, {variant}, in {folder} was made from another text of that file", remake)
+    return folder / str(entry["file"])

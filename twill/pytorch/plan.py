@@ -1,0 +1,151 @@
+"""From a call's signature to a launch. What a signature decides is worked out once and kept: a `Plan`.
+
+The signature is types, devices, shapes, strides and flags. What it does not tell, the alignment of the data and the scale, is looked at in
+every call. The way of a call whose signature was seen before is meant to take a few microseconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from twill.pytorch.errors import AttentionError
+from twill.pytorch.libraries import function_of
+from twill.pytorch.operands import ALIGNMENT_BYTES, AS_IT_IS, Layout, Shapes, layout_of, shapes_of, shared_heads
+from twill.pytorch.selection import Workload, choose
+from twill.pytorch.target import Target, target_of
+
+__all__ = ["Plan", "forget_plans", "forward", "refuse_gradients"]
+
+DTYPE_NAMES: dict[torch.dtype, Literal["bf16", "fp16"]] = {torch.bfloat16: "bf16", torch.float16: "fp16"}
+UNALIGNED = ALIGNMENT_BYTES - 1
+MOST_PLANS = 4096
+"""Where lengths change from call to call signatures never end: beyond this many all are forgotten."""
+MOST_LENGTH = 2**31 - 1
+"""Positions and tile coordinates are 32-bit. The number of elements is not limited: addresses are 64-bit."""
+MOST_GRID = 65535
+"""Blocks along the second and third axis of a grid (CUDA programming guide, technical specifications)."""
+
+Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+Results = tuple[torch.Tensor, torch.Tensor | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How calls of one signature run. ``function`` is ``None`` if there are no keys or nothing to write."""
+
+    function: Callable[..., Any] | None
+    output: tuple[int, int, int, int]
+    lse: tuple[int, int, int] | None
+    scale: float
+    target: Target
+    layouts: tuple[Layout, Layout, Layout]
+    as_they_are: bool
+    heads_shared: bool
+
+    def operands(self, given: Tensors) -> Tensors:
+        """The operands as the kernel can address them; copied only where no view will do."""
+        q, k, v = given
+        if self.heads_shared:
+            k, v = k[:, :, :1], v[:, :, :1]
+        return _addressable(q, self.layouts[0]), _addressable(k, self.layouts[1]), _addressable(v, self.layouts[2])
+
+
+def _addressable(x: torch.Tensor, layout: Layout) -> torch.Tensor:
+    if layout.copy or x.data_ptr() & UNALIGNED:
+        return x.clone(memory_format=torch.contiguous_format)
+    return x if layout.strides is None else x.as_strided(x.shape, layout.strides)
+
+
+_plans: dict[tuple[object, ...], Plan] = {}
+
+
+def forget_plans() -> None:
+    """After the kernels have changed."""
+    _plans.clear()
+    function_of.cache_clear()
+
+
+def refuse_gradients(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+    """Raise an `AttentionError` if the result would have to be differentiable: there is no backward yet."""
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        raise AttentionError(
+            "q, k or v requires a gradient, and attention has no backward yet", "call it under torch.no_grad(), or pass x.detach()"
+        )
+
+
+def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: float | None, causal: bool, with_lse: bool) -> Results:
+    """Validate, allocate and launch on the current stream; the log-sum-exp is ``None`` unless asked for.
+
+    Raises
+    ------
+    AttentionError : before anything is launched, whatever is wrong with the operands.
+    """
+    refuse_gradients(q, k, v)
+    key = (
+        q.shape, q.stride(), q.dtype, q.device, k.shape, k.stride(), k.dtype, k.device, v.shape, v.stride(), v.dtype, v.device,
+        causal, with_lse,
+    )  # fmt: skip
+    plan = _plans.get(key)
+    if plan is None:
+        plan = _make_plan(q, k, v, causal, with_lse)
+        if len(_plans) >= MOST_PLANS:
+            _plans.clear()
+        _plans[key] = plan
+    scale = plan.scale
+    if softmax_scale is not None:
+        scale = softmax_scale
+        if not 0.0 < scale < math.inf:
+            raise AttentionError(f"softmax_scale is {scale}", "it must be positive and finite; for a negative one negate q")
+    o = q.new_empty(plan.output)
+    lse = None if plan.lse is None else q.new_empty(plan.lse, dtype=torch.float32)
+    if plan.function is None:
+        o.zero_()
+        return o, None if lse is None else lse.fill_(-math.inf)
+    if not plan.as_they_are or (q.data_ptr() | k.data_ptr() | v.data_ptr()) & UNALIGNED:
+        q, k, v = plan.operands((q, k, v))
+    target = plan.target
+    if target.index == torch.cuda.current_device():
+        plan.function(q, k, v, o, lse, scale, target.sm_count)
+    else:
+        with torch.cuda.device(target.index):
+            plan.function(q, k, v, o, lse, scale, target.sm_count)
+    return o, lse
+
+
+def _make_plan(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, with_lse: bool) -> Plan:
+    target, shapes = target_of(q.device), shapes_of(q, k, v)
+    _refuse_sizes(shapes)
+    kernel = choose(
+        Workload(
+            target.arch, target.sm_count, shapes.head_dim, shapes.head_dim_v, causal, shapes.batch * shapes.heads, shapes.seqlen_q,
+            shapes.seqlen_k,
+        )
+    )  # fmt: skip
+    scale, lse = shapes.head_dim**-0.5, shapes.lse if with_lse else None
+    if 0 in shapes.output or shapes.seqlen_k == 0:
+        return Plan(None, shapes.output, lse, scale, target, (AS_IT_IS, AS_IT_IS, AS_IT_IS), True, False)
+    function = function_of(kernel, DTYPE_NAMES[q.dtype], causal, with_lse)
+    shared = shared_heads(k.shape, k.stride(), v.stride())
+    if shared:
+        k, v = k[:, :, :1], v[:, :, :1]
+    layouts = (_layout(q), _layout(k), _layout(v))
+    return Plan(function, shapes.output, lse, scale, target, layouts, not shared and layouts == (AS_IT_IS,) * 3, shared)
+
+
+def _layout(x: torch.Tensor) -> Layout:
+    return layout_of(x.shape, x.stride(), x.element_size())
+
+
+def _refuse_sizes(shapes: Shapes) -> None:
+    for name, length in (("q", shapes.seqlen_q), ("k and v", shapes.seqlen_k)):
+        if length > MOST_LENGTH:
+            raise AttentionError(f"{name} have {length} positions; kernels count them in 32 bits", "split the sequence")
+    for name, size in (("batch", shapes.batch), ("heads", shapes.heads)):
+        if size > MOST_GRID:
+            raise AttentionError(f"{name} is {size}; a grid has at most {MOST_GRID} blocks along an axis", "call it in parts")
+
