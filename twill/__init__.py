@@ -5,22 +5,22 @@ The functions for PyTorch are looked up when they are first used: the solver and
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from twill.pytorch import attention, register_kernel, scaled_dot_product_attention
+from typing import TYPE_CHECKING
 
 __all__ = ["attention", "register_kernel", "scaled_dot_product_attention"]
 
+if TYPE_CHECKING:
+    from twill.pytorch import attention, register_kernel, scaled_dot_product_attention
+else:
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import twill.pytorch
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import twill.pytorch
 
-    found = getattr(twill.pytorch, name)
-    globals()[name] = found
-    return found
+        found = getattr(twill.pytorch, name)
+        globals()[name] = found
+        return found
 
 
 def __dir__() -> list[str]:

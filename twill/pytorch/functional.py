@@ -11,7 +11,7 @@ from twill.pytorch import catalogue
 from twill.pytorch.catalogue import KernelFile, read_kernel
 from twill.pytorch.errors import AttentionError
 from twill.pytorch.op import attention_fwd, attention_fwd_lse
-from twill.pytorch.plan import forget_plans, refuse_gradients
+from twill.pytorch.plan import forget_plans
 
 __all__ = ["attention", "register_kernel", "scaled_dot_product_attention", "unregister_kernel"]
 
@@ -62,7 +62,6 @@ def attention(
         head dim for which there is no kernel.
     BuildError : the kernel cannot be compiled.
     """
-    refuse_gradients(q, k, v)
     if return_lse:
         return attention_fwd_lse(q, k, v, softmax_scale, causal)
     return attention_fwd(q, k, v, softmax_scale, causal)

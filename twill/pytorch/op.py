@@ -10,7 +10,7 @@ import torch
 
 from twill.pytorch.errors import AttentionError
 from twill.pytorch.operands import shapes_of
-from twill.pytorch.plan import forward
+from twill.pytorch.plan import forward, refuse_gradients
 
 __all__ = ["attention_fwd", "attention_fwd_lse"]
 
@@ -38,12 +38,14 @@ def _run_lse(
 
 def _fake(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: float | None, causal: bool) -> torch.Tensor:
     """The result without data; the errors of wrong operands come here while a model is traced."""
+    refuse_gradients(q, k, v)
     return q.new_empty(shapes_of(q, k, v).output)
 
 
 def _fake_lse(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: float | None, causal: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    refuse_gradients(q, k, v)
     shapes = shapes_of(q, k, v)
     return q.new_empty(shapes.output), q.new_empty(shapes.lse, dtype=torch.float32)
 

@@ -148,4 +148,3 @@ def _refuse_sizes(shapes: Shapes) -> None:
     for name, size in (("batch", shapes.batch), ("heads", shapes.heads)):
         if size > MOST_GRID:
             raise AttentionError(f"{name} is {size}; a grid has at most {MOST_GRID} blocks along an axis", "call it in parts")
-

@@ -1,0 +1,93 @@
+"""A GPU of paper: everything but the compiled kernel is real; the kernel is computed on the CPU and refuses what TMA would."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import pytest
+
+if importlib.util.find_spec("torch") is None:
+    collect_ignore_glob = ["test_*.py"]
+else:
+    import torch
+
+SM_COUNT = 132
+
+
+@dataclass
+class Call:
+    """One launch, as the kernel saw it."""
+
+    kernel: str
+    variant: tuple[str, bool, bool]
+    q: Any
+    k: Any
+    v: Any
+    lse: Any
+    scale: float
+    sm_count: int
+
+
+@dataclass
+class PaperGpu:
+    calls: list[Call] = field(default_factory=list)
+
+    @property
+    def last(self) -> Call:
+        return self.calls[-1]
+
+
+def _addressable(x: Any) -> None:
+    """What a tensor map demands of data and strides."""
+    assert x.data_ptr() % 16 == 0
+    assert x.stride(3) == 1
+    for size, stride in zip(x.shape[:3], x.stride()[:3], strict=True):
+        assert size > 0
+        assert stride > 0 and stride * x.element_size() % 16 == 0, (x.shape, x.stride())
+
+
+def _attention(q: Any, k: Any, v: Any, o: Any, lse: Any, scale: float, causal: bool) -> None:
+    group = q.shape[2] // k.shape[2]
+    wide_k, wide_v = (x.double().repeat_interleave(group, dim=2) for x in (k, v))
+    scores = torch.einsum("bihd,bjhd->bhij", q.double(), wide_k) * scale
+    if causal:
+        seqlen_q, seqlen_k = scores.shape[2:]
+        hidden = torch.ones(seqlen_q, seqlen_k, dtype=torch.bool).triu(seqlen_k - seqlen_q + 1)
+        scores = scores.masked_fill(hidden, -math.inf)
+    total = torch.logsumexp(scores, dim=3)
+    p = torch.exp(scores - total.clamp_min(-1e300)[..., None])
+    o.copy_(torch.einsum("bhij,bjhd->bihd", p, wide_v))
+    if lse is not None:
+        lse.copy_(total)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[PaperGpu]:
+    from twill.pytorch import plan
+    from twill.pytorch.target import Target
+
+    paper = PaperGpu()
+
+    @cache
+    def function_of(kernel: Any, dtype: str, causal: bool, lse_wanted: bool) -> Any:
+        def f(q: Any, k: Any, v: Any, o: Any, lse: Any, scale: float, sm_count: int) -> None:
+            assert (lse is not None) == lse_wanted
+            assert {"bf16": torch.bfloat16, "fp16": torch.float16}[dtype] == q.dtype == o.dtype
+            for x in (q, k, v, o):
+                _addressable(x)
+            paper.calls.append(Call(kernel.name, (dtype, causal, lse_wanted), q, k, v, lse, scale, sm_count))
+            _attention(q, k, v, o, lse, scale, causal)
+
+        return f
+
+    plan.forget_plans()
+    monkeypatch.setattr(plan, "target_of", lambda device: Target("sm90", SM_COUNT, -1))
+    monkeypatch.setattr(plan, "function_of", function_of)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: -1)
+    yield paper
+    plan._plans.clear()
