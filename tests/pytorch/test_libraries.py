@@ -65,7 +65,7 @@ def test_named_by_the_environment(tmp_path: Path, loaded: list[str], monkeypatch
 @pytest.mark.parametrize("variant", [("fp16", True, False), ("bf16", False, False), ("bf16", True, True)])
 def test_a_variant_that_it_lacks(tmp_path: Path, loaded: list[str], variant: tuple[Any, bool, bool]) -> None:
     use_libraries(_fill(tmp_path))
-    with pytest.raises(AttentionError, match=rf"has no library of {KERNEL.name}, .*\n.*twill build --all -o"):
+    with pytest.raises(AttentionError, match=rf"has no library of {KERNEL.name}, .*\n.*python -m twill.pytorch.export -o"):
         function_of(KERNEL, *variant)
     assert not loaded
 

@@ -2,40 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
 import twill
 from tests.pytorch.conftest import PaperGpu
+from tests.pytorch.layouts import COPIED, READ_IN_PLACE
 from twill.pytorch.operands import AS_IT_IS, Layout, layout_of
 
 B, S, H, D = 2, 6, 4, 64
-Make = Callable[[], torch.Tensor]
 
 
 def _flat(size: int) -> torch.Tensor:
     return torch.randn(size, generator=torch.Generator().manual_seed(3)).to(torch.bfloat16)
-
-
-READ_IN_PLACE: dict[str, Make] = {
-    "contiguous": lambda: _flat(B * S * H * D).view(B, S, H, D),
-    "heads outside": lambda: _flat(B * S * H * D).view(B, H, S, D).transpose(1, 2),
-    "batch inside": lambda: _flat(B * S * H * D).view(S, B, H, D).transpose(0, 1),
-    "one of three packed": lambda: _flat(3 * B * S * H * D).view(B, S, 3, H, D)[:, :, 1],
-    "every second position": lambda: _flat(2 * B * S * H * D).view(B, 2 * S, H, D)[:, ::2],
-    "part of wider heads": lambda: _flat(B * S * H * 2 * D).view(B, S, H, 2 * D)[..., 8 : 8 + D],
-}
-COPIED: dict[str, Make] = {
-    "dim not contiguous": lambda: _flat(B * S * H * D).view(B, S, D, H).transpose(2, 3),
-    "odd row stride": lambda: _flat(B * S * H * (D + 4)).view(B, S, H, D + 4)[..., :D],
-    "data off by one element": lambda: _flat(B * S * H * D + 1)[1:].view(B, S, H, D),
-    "data off by seven elements": lambda: _flat(B * S * H * D + 7)[7:].view(B, S, H, D),
-    "batch expanded": lambda: _flat(S * H * D).view(1, S, H, D).expand(B, -1, -1, -1),
-    "sequence expanded": lambda: _flat(B * H * D).view(B, 1, H, D).expand(-1, S, -1, -1),
-    "all expanded": lambda: _flat(D).view(1, 1, 1, D).expand(B, S, H, -1),
-}
 
 
 def _check(gpu: PaperGpu, position: int, x: torch.Tensor, *, in_place: bool) -> None:
@@ -53,13 +32,13 @@ def _check(gpu: PaperGpu, position: int, x: torch.Tensor, *, in_place: bool) -> 
 @pytest.mark.parametrize("position", [0, 1, 2], ids=["q", "k", "v"])
 @pytest.mark.parametrize("name", READ_IN_PLACE)
 def test_read_in_place(gpu: PaperGpu, position: int, name: str) -> None:
-    _check(gpu, position, READ_IN_PLACE[name](), in_place=True)
+    _check(gpu, position, READ_IN_PLACE[name](_flat, B, S, H, D), in_place=True)
 
 
 @pytest.mark.parametrize("position", [0, 1, 2], ids=["q", "k", "v"])
 @pytest.mark.parametrize("name", COPIED)
 def test_copied(gpu: PaperGpu, position: int, name: str) -> None:
-    _check(gpu, position, COPIED[name](), in_place=False)
+    _check(gpu, position, COPIED[name](_flat, B, S, H, D), in_place=False)
 
 
 def test_a_plan_of_aligned_data_is_not_used_for_other_data(gpu: PaperGpu) -> None:

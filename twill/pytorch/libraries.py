@@ -1,8 +1,8 @@
 """Compiled kernels: built when first needed, or taken from a folder of libraries that were built elsewhere.
 
-Such a folder is what ``twill build --all -o DIR`` writes: a machine that has neither the compiler nor a linker needs only that folder and
-TVM-FFI. It is named by the environment variable ``TWILL_LIBRARIES``, or with `use_libraries`. Where a folder is named, nothing is
-compiled: a kernel that it lacks, or holds in another version, is an error.
+Such a folder is what ``python -m twill.pytorch.export -o DIR`` writes: a machine that has neither the compiler nor a linker needs only
+that folder and TVM-FFI. It is named by the environment variable ``TWILL_LIBRARIES``, or with `use_libraries`. Where a folder is named,
+nothing is compiled: a kernel that it lacks, or holds in another version, is an error.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def function_of(kernel: KernelFile, dtype: Literal["bf16", "fp16"], causal: bool
 
 def _built_elsewhere(folder: Path, kernel: KernelFile, variant: str) -> Path:
     """The library in the folder, if it was made from this very kernel file."""
-    remake = f"make it again with `twill build --all -o {folder}`"
+    remake = f"make it again with `python -m twill.pytorch.export -o {folder}`"
     try:
         entries = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["libraries"]
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -1,0 +1,94 @@
+"""What is tested on a GPU, as data: each case is one question to the child process (`tests.gpu.child`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import product
+
+__all__ = ["HEAD_DIMS", "PAIRS", "Case", "everything", "grid"]
+
+HEAD_DIMS = ((64, 64), (96, 96), (128, 128), (192, 128), (256, 256))
+"""Of Q and K, and of V."""
+
+PAIRS = (
+    (1, 1), (2, 3), (1, 129), (3, 1), (63, 65), (64, 64), (65, 300), (64, 128), (128, 128), (129, 127), (192, 80), (191, 241), (193, 193),
+    (113, 203), (256, 256), (239, 1), (799, 3), (108, 511), (384, 256), (640, 128), (512, 513), (1024, 1023), (1023, 1024), (2048, 2048),
+    (4096, 4096), (4224, 4223),
+)  # fmt: skip
+"""Lengths of queries and keys: each side of every tile size that the kernels use, one much longer than the other, and long ones."""
+
+EMPTY_PAIRS = ((0, 5), (5, 0), (0, 0))
+HEADS = 6
+KV_HEADS = (6, 3, 1)
+LONG = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One check of one kernel; ``detail`` says what else the check needs to know."""
+
+    check: str
+    head_dim: int = 128
+    head_dim_v: int = 128
+    dtype: str = "bf16"
+    causal: bool = False
+    batch: int = 2
+    heads: int = HEADS
+    kv_heads: int = HEADS
+    seqlen_q: int = 1000
+    seqlen_k: int = 1000
+    detail: str = ""
+    timeout_s: float = 60.0
+
+    @property
+    def name(self) -> str:
+        dims = f"d{self.head_dim}" if self.head_dim == self.head_dim_v else f"d{self.head_dim}-{self.head_dim_v}"
+        mask = "-causal" if self.causal else ""
+        lengths = f"{self.seqlen_q}x{self.seqlen_k}-b{self.batch}h{self.heads}kv{self.kv_heads}"
+        return f"{self.check}{'-' if self.detail else ''}{self.detail}-{dims}-{self.dtype}{mask}-{lengths}".replace(" ", "_")
+
+    def as_dict(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def grid() -> Iterator[Case]:
+    """Every head dim, type and mask with every pair of lengths; the ways to share heads take turns."""
+    for n, (dims, dtype, causal, pair) in enumerate(product(HEAD_DIMS, ("bf16", "fp16"), (False, True), PAIRS + EMPTY_PAIRS)):
+        batch = 2 if max(pair) > LONG else 9
+        kv_heads = KV_HEADS[(n + n // len(KV_HEADS)) % len(KV_HEADS)]
+        yield Case("values", *dims, dtype, causal, batch, HEADS, kv_heads, *pair)
+
+
+def _every_kernel(check: str, **more: object) -> Iterator[Case]:
+    for (d, dv), causal in product(HEAD_DIMS, (False, True)):
+        yield Case(check, d, dv, causal=causal, **more)  # type: ignore[arg-type]
+
+
+LAYOUTS = (
+    "heads outside", "batch inside", "one of three packed", "every second position", "part of wider heads", "dim not contiguous",
+    "odd row stride", "data off by one element", "batch expanded", "sequence expanded", "all expanded",
+)  # fmt: skip
+HOSTILE = ("large scores", "equal scores", "rising scores", "falling scores", "one key wins", "tiny scale")
+
+
+def everything() -> Iterator[Case]:
+    """All cases, the quick ones first."""
+    yield from grid()
+    for detail in HOSTILE:
+        yield from _every_kernel("hostile", detail=detail, seqlen_q=700, seqlen_k=900)
+    for detail in LAYOUTS:
+        yield Case("layout", detail=detail, causal=True)
+        yield Case("layout", 64, 64, detail=detail)
+    yield from _every_kernel("repeats", seqlen_q=1000, seqlen_k=1100, timeout_s=120.0)
+    yield Case("batch of none", batch=0, seqlen_q=5, seqlen_k=5)
+    yield Case("stream")
+    yield Case("device of the operands")
+    yield Case("graph", causal=True)
+    yield Case("compiled", causal=True, timeout_s=240.0)
+    yield Case("compiled graphs", causal=True, timeout_s=240.0)
+    yield Case("operator")
+    yield Case("overhead", seqlen_q=128, seqlen_k=128)
+    yield Case("many elements", batch=17000, heads=16, kv_heads=16, seqlen_q=64, seqlen_k=64, timeout_s=120.0)
+    yield Case("many keys", batch=1, heads=16, kv_heads=16, seqlen_q=3, seqlen_k=1_100_000, causal=True, timeout_s=120.0)
+    yield Case("refused", seqlen_q=5, seqlen_k=5)

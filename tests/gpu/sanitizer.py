@@ -1,0 +1,60 @@
+"""The kernels under compute-sanitizer: out-of-bounds and misaligned accesses, and barriers used wrongly."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from itertools import product
+
+from tests.gpu.cases import HEAD_DIMS, Case
+from tests.gpu.watchdog import Child, Failed
+
+__all__ = ["RUNS", "SanitizerRun", "sanitized"]
+
+TOOLS = ("memcheck", "synccheck")
+PAIRS = ((193, 330), (70, 1), (1, 257), (300, 128))
+EXIT_CODE = 86
+CLEAN = "ERROR SUMMARY: 0 errors"
+
+
+@dataclass(frozen=True, slots=True)
+class SanitizerRun:
+    """One tool over every variant of every kernel, in one process: starting PyTorch under a tool takes longer than the kernels do."""
+
+    tool: str
+
+    @property
+    def name(self) -> str:
+        return f"sanitizer-{self.tool}"
+
+    def cases(self) -> list[Case]:
+        """Small, ragged, with shared heads."""
+        combinations = product(HEAD_DIMS, ("bf16", "fp16"), (False, True), PAIRS)
+        return [Case("launch", *dims, dtype, causal, 2, 4, 2, *pair, timeout_s=240.0) for dims, dtype, causal, pair in combinations]
+
+
+RUNS = tuple(SanitizerRun(tool) for tool in TOOLS)
+
+
+def sanitized(run: SanitizerRun) -> None:
+    """Run the cases under the tool. PyTorch's caching of memory is off: an access beyond a tensor is then one beyond an allocation.
+
+    Raises
+    ------
+    Failed : the tool found something, or a case failed or hung.
+    FileNotFoundError : compute-sanitizer is not installed.
+    """
+    if shutil.which("compute-sanitizer") is None:
+        raise FileNotFoundError("compute-sanitizer is not installed")
+    prefix = ["compute-sanitizer", "--tool", run.tool, "--error-exitcode", str(EXIT_CODE)]
+    child = Child(prefix, {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"})
+    try:
+        for case in run.cases():
+            child.ask(case)
+    except Failed:
+        child.close()
+        raise
+    code = child.close()
+    if code != 0 or CLEAN not in child.output:
+        raise Failed(f"{run.name}: exit code {code}\n{child.output}")
