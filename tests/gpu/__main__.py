@@ -14,9 +14,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.watchdog import Child, Failed
 from tests.gpu.cases import Case, everything
 from tests.gpu.sanitizer import RUNS, sanitized
-from tests.gpu.watchdog import Child, Failed
 
 __all__ = ["main"]
 
@@ -31,7 +31,7 @@ def _say(text: str) -> None:
 
 def _cases(pattern: str, deadline: float, records: list[dict[str, object]]) -> tuple[int, int]:
     """Ask all cases whose name matches; failures, and cases for which there was no time."""
-    child, failed = Child(), 0
+    child, failed = Child("tests.gpu.child"), 0
     cases = [c for c in (*everything(), *PROBES) if re.search(pattern, c.name)]
     worst: dict[str, tuple[float, str]] = {}
     for n, case in enumerate(cases):
@@ -40,7 +40,7 @@ def _cases(pattern: str, deadline: float, records: list[dict[str, object]]) -> t
             return failed, len(cases) - n
         began, failure, found = time.monotonic(), "", dict[str, object]()
         try:
-            found = child.ask(case)
+            found = child.ask(case.name, case.as_dict(), case.timeout_s)
         except Failed as error:
             failed, failure = failed + 1, str(error)
             _say(f"FAILED {failure}")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu.watchdog import Child
+from benchmarks.watchdog import Child
 
 HERE = Path(__file__).parent
 
@@ -38,6 +38,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def child() -> Iterator[Child]:
-    made = Child()
+    made = Child("tests.gpu.child")
     yield made
     made.close()

@@ -7,8 +7,8 @@ import shutil
 from dataclasses import dataclass
 from itertools import product
 
+from benchmarks.watchdog import Child, Failed
 from tests.gpu.cases import HEAD_DIMS, Case
-from tests.gpu.watchdog import Child, Failed
 
 __all__ = ["RUNS", "SanitizerRun", "sanitized"]
 
@@ -48,10 +48,10 @@ def sanitized(run: SanitizerRun) -> None:
     if shutil.which("compute-sanitizer") is None:
         raise FileNotFoundError("compute-sanitizer is not installed")
     prefix = ["compute-sanitizer", "--tool", run.tool, "--error-exitcode", str(EXIT_CODE)]
-    child = Child(prefix, {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"})
+    child = Child("tests.gpu.child", prefix, {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"})
     try:
         for case in run.cases():
-            child.ask(case)
+            child.ask(case.name, case.as_dict(), case.timeout_s)
     except Failed:
         child.close()
         raise

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.watchdog import Child, Failed
 from tests.gpu.cases import Case, everything
 from tests.gpu.sanitizer import RUNS, SanitizerRun, sanitized
-from tests.gpu.watchdog import Child, Failed
 
 CASES = tuple(everything())
 
@@ -16,7 +16,7 @@ CASES = tuple(everything())
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_case(child: Child, case: Case) -> None:
     try:
-        found = child.ask(case)
+        found = child.ask(case.name, case.as_dict(), case.timeout_s)
     except Failed as failure:
         pytest.fail(str(failure), pytrace=False)
     if "skipped" in found:

@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 import torch
 
-from tests.gpu import checks, watchdog
+from benchmarks import watchdog
+from benchmarks.watchdog import Child, Failed
+from tests.gpu import checks
 from tests.gpu.cases import HOSTILE, LAYOUTS, PAIRS, Case, everything, grid
 from tests.gpu.checks import CHECKS, operands
 from tests.gpu.judge import judge
 from tests.gpu.reference import exact, same_dtype
-from tests.gpu.watchdog import Child, Failed
 from tests.pytorch.conftest import PaperGpu
 from tests.pytorch.layouts import COPIED, READ_IN_PLACE
 from tests.pytorch.reference import reference
@@ -194,41 +195,41 @@ for line in sys.stdin:
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Child:
     monkeypatch.setattr(watchdog, "START_S", 10.0)
-    child = Child()
+    child = Child("tests.gpu.child")
     child._command = [sys.executable, "-c", CHILD]
     return child
 
 
 def test_the_child_answers(script: Child) -> None:
-    first = script.ask(Case("x"))
-    assert first == script.ask(Case("x"))
+    first = script.ask("x", {"detail": ""}, 5.0)
+    assert first == script.ask("x", {"detail": ""}, 5.0)
     with pytest.raises(Failed, match="wrong"):
-        script.ask(Case("x", detail="wrong"))
-    assert script.ask(Case("x")) == first
+        script.ask("x", {"detail": "wrong"}, 5.0)
+    assert script.ask("x", {"detail": ""}, 5.0) == first
     assert script.close() == 0
 
 
 def test_a_hang_is_a_failure_and_the_next_case_gets_a_new_child(script: Child) -> None:
-    before = script.ask(Case("x"))
+    before = script.ask("x", {"detail": ""}, 5.0)
     began = time.monotonic()
     with pytest.raises(Failed, match=r"no answer in 1 s; the child was killed\na line from a library"):
-        script.ask(Case("x", detail="hang", timeout_s=1.0))
+        script.ask("x", {"detail": "hang"}, 1.0)
     assert time.monotonic() - began < 10
-    assert script.ask(Case("x")) != before
+    assert script.ask("x", {"detail": ""}, 5.0) != before
     script.close()
 
 
 def test_so_is_a_crash(script: Child) -> None:
     with pytest.raises(Failed, match="SIGSEGV"):
-        script.ask(Case("x", detail="die"))
-    assert script.ask(Case("x"))
+        script.ask("x", {"detail": "die"}, 5.0)
+    assert script.ask("x", {"detail": ""}, 5.0)
     script.close()
 
 
 def test_after_a_fatal_error_there_is_a_new_child(script: Child) -> None:
-    before = script.ask(Case("x"))
-    assert script.ask(Case("x", detail="fatal")) == before
-    assert script.ask(Case("x")) != before
+    before = script.ask("x", {"detail": ""}, 5.0)
+    assert script.ask("x", {"detail": "fatal"}, 5.0) == before
+    assert script.ask("x", {"detail": ""}, 5.0) != before
     script.close()
 
 
@@ -236,7 +237,7 @@ def test_the_real_child_says_why_a_check_failed() -> None:
     """Here that there is no GPU."""
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    child = Child()
+    child = Child("tests.gpu.child")
     with pytest.raises(Failed, match="values-d64-bf16"):
-        child.ask(SMALL)
+        child.ask(SMALL.name, SMALL.as_dict(), SMALL.timeout_s)
     child.close()

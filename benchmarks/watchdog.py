@@ -1,4 +1,7 @@
-"""A child process that answers cases, and is killed when it does not answer in time: a kernel that hangs is a failure, not a stuck job."""
+"""A child process that answers questions, and is killed when it does not in time: a kernel that hangs is a failure, not a stuck job.
+
+The child is a module that calls `serve`. A question is a line of JSON, and so is an answer.
+"""
 
 from __future__ import annotations
 
@@ -9,55 +12,56 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from tests.gpu.cases import Case
-
-__all__ = ["ANSWER", "Child", "Failed"]
+__all__ = ["Child", "Failed", "serve"]
 
 ANSWER = "@answer "
 """Begins the one line of output that is an answer; libraries print what they like on others."""
 START_S = 120.0
 END_S = 30.0
-ROOT = Path(__file__).parents[2]
+FRAMES = 6
+"""How much of a traceback is told."""
+ROOT = Path(__file__).resolve().parent.parent
 
 
 class Failed(Exception):
-    """A case that the child refuted, did not survive, or did not answer."""
+    """A question that the child answered with a failure, did not survive, or did not answer."""
 
 
 class Child:
-    """Answers one case after the other; started when first asked, and again after it hung, died or saw a CUDA error."""
+    """Answers one question after the other; started when first asked, and again after it hung, died or saw a CUDA error."""
 
-    def __init__(self, prefix: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> None:
-        self._command = [*prefix, sys.executable, "-u", "-m", "tests.gpu.child"]
+    def __init__(self, module: str, prefix: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> None:
+        self._command = [*prefix, sys.executable, "-u", "-m", module]
         self._environment = environment
         self._process: subprocess.Popen[str] | None = None
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._tail: list[str] = []
 
-    def ask(self, case: Case) -> dict[str, object]:
-        """What the check found.
+    def ask(self, name: str, question: Mapping[str, object], timeout_s: float) -> dict[str, Any]:
+        """The answer. ``name`` is for messages; a child that has to be started first gets `START_S` more.
 
         Raises
         ------
         Failed : with what is wrong, or the end of the child's output.
         """
-        first = self._process is None
+        allowed_s = timeout_s + (START_S if self._process is None else 0.0)
         to = _input(self._started())
         try:
-            to.write(json.dumps(case.as_dict()) + "\n")
+            to.write(json.dumps(dict(question)) + "\n")
             to.flush()
         except OSError:
-            raise self._died(case) from None
-        answer = self._answer(case, case.timeout_s + (START_S if first else 0.0))
+            raise self._died(name) from None
+        answer = self._answer(name, allowed_s)
         if answer["fatal"]:
             self.close()
         if answer["failure"]:
-            raise Failed(f"{case.name}: {answer['failure']}")
+            raise Failed(f"{name}: {answer['failure']}")
         return dict(answer["found"])
 
     def close(self) -> int | None:
@@ -90,25 +94,25 @@ class Child:
         threading.Thread(target=_read, args=(self._process.stdout, self._lines), daemon=True).start()
         return self._process
 
-    def _answer(self, case: Case, timeout_s: float) -> dict[str, dict[str, object] | str]:
+    def _answer(self, name: str, timeout_s: float) -> dict[str, Any]:
         deadline = time.monotonic() + timeout_s
         while True:
             try:
                 line = self._lines.get(timeout=max(deadline - time.monotonic(), 0.0))
             except queue.Empty:
                 self._kill()
-                raise Failed(f"{case.name}: no answer in {timeout_s:.0f} s; the child was killed\n{self.output}") from None
+                raise Failed(f"{name}: no answer in {timeout_s:.0f} s; the child was killed\n{self.output}") from None
             if line is None:
                 self._lines.put(None)
-                raise self._died(case)
+                raise self._died(name)
             if line.startswith(ANSWER):
                 return dict(json.loads(line.removeprefix(ANSWER)))
             self._tail.append(line)
 
-    def _died(self, case: Case) -> Failed:
+    def _died(self, name: str) -> Failed:
         code = self._reaped()
         what = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
-        return Failed(f"{case.name}: the child ended with {what}\n{self.output}")
+        return Failed(f"{name}: the child ended with {what}\n{self.output}")
 
     def _kill(self) -> None:
         if self._process is not None:
@@ -139,3 +143,18 @@ def _read(stream: IO[str], lines: queue.Queue[str | None]) -> None:
         for line in stream:
             lines.put(line.rstrip("\n"))
     lines.put(None)
+
+
+def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Be the child: answer every line of the input. An exception is a failure, and one of CUDA is fatal to the process as well."""
+    for line in sys.stdin:
+        said: dict[str, Any] = {"failure": "", "fatal": False, "found": {}}
+        try:
+            said["found"] = answer(json.loads(line))
+        except AssertionError as error:
+            said["failure"] = str(error) or traceback.format_exc(limit=-FRAMES)
+        except Exception as error:
+            said["failure"] = traceback.format_exc(limit=-FRAMES)
+            said["fatal"] = "CUDA" in str(error)
+        sys.stdout.write(ANSWER + json.dumps(said) + "\n")
+        sys.stdout.flush()
