@@ -1,0 +1,216 @@
+"""Attention forward beside the best hand-written kernels, all in one run: ``python -m benchmarks.attention [--budget S] [--write]``.
+
+A chip under load throttles, so only ratios inside a run mean something: contenders take turns in random order, each burst is warmed by its
+own kernel, and a row's figure is the median over rounds. A contender that is not installed, fails or computes something else is reported
+and left out; one that hangs costs its row, not the run. ``--json`` keeps the measurements; ``--from`` makes the tables of kept ones, on any
+machine; ``--write`` puts them into ``benchmarks/RESULTS.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks.attention_cycles import cycles
+from benchmarks.attention_rows import ROWS, Row
+from benchmarks.contenders import CONTENDERS, PEERS, TWILL
+from benchmarks.markers import REPOSITORY, put, table
+from benchmarks.watchdog import Child, Failed
+
+__all__ = ["PAGE", "geometric_mean", "main", "measure", "report"]
+
+PAGE = REPOSITORY / "benchmarks" / "RESULTS.md"
+PART = "attention"
+LATE = "no time was left"
+ROW_LIMIT_S = 150.0
+"""Contenders that compile when first called take up to a minute for each of a row's kernels."""
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def _smi() -> dict[str, str]:
+    """Driver, limits and clocks as nvidia-smi tells them; empty where it is not there."""
+    asked = ("driver_version", "power.limit", "clocks.sm", "clocks.max.sm", "temperature.gpu", "power.draw")
+    if shutil.which("nvidia-smi") is None:
+        return {}
+    command = ["nvidia-smi", f"--query-gpu={','.join(asked)}", "--format=csv,noheader", "--id=0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return dict(zip(asked, (x.strip() for x in done.stdout.split(",")), strict=False)) if done.returncode == 0 else {}
+
+
+def measure(given: argparse.Namespace) -> dict[str, Any]:
+    """Run the rows for as long as there is time; everything that was measured, as data."""
+    deadline = time.monotonic() + given.budget
+    with closing(Child("benchmarks.attention_child")) as child:
+        about = child.ask("versions", {"versions": True}, 60.0)
+        record: dict[str, Any] = {**about, "date": f"{datetime.now(UTC):%Y-%m-%d}", "rounds": given.rounds, "rows": []}
+        record["before"] = record["after"] = _smi()
+        for row in (row for row in ROWS if re.search(given.rows, row.name)):
+            late = time.monotonic() > deadline
+            record["rows"].append({"row": row.as_dict(), "failure": LATE} if late else _row(child, row, given, deadline))
+            record["after"] = _smi()
+            _keep(record, given.json)
+    return record
+
+
+def _keep(record: Mapping[str, Any], path: Path | None) -> None:
+    """After every row: a run that is ended from outside has measured something all the same."""
+    if path:
+        path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def _row(child: Child, row: Row, given: argparse.Namespace, deadline: float) -> dict[str, Any]:
+    question = {"row": row.as_dict(), "contenders": given.contenders, "rounds": given.rounds, "burst_ms": given.burst_ms}
+    try:
+        found = child.ask(row.name, question, ROW_LIMIT_S)
+    except Failed as failure:
+        _say(f"FAILED {failure}")
+        return {"row": row.as_dict(), "failure": str(failure)[-600:]}
+    found["clocks"] = _smi().get("clocks.sm", "")
+    if re.search(given.ncu, row.name) if given.ncu else False:
+        found["cycles"] = {}
+        for name in found["ms"]:
+            if time.monotonic() > deadline:
+                break
+            try:
+                found["cycles"][name] = cycles(row, name)
+            except Failed as failure:
+                found["reasons"][f"{name}, ncu"] = str(failure)
+    _say(f"{row.name}: " + ", ".join(f"{n} {_tflops(row, ms):.0f}" for n, ms in found["ms"].items()) + f" ({found['seconds']:.1f} s)")
+    return {"row": row.as_dict(), "failure": "", **found}
+
+
+def _tflops(row: Row, ms: Sequence[float]) -> float:
+    return row.flops / statistics.median(ms) / 1e9
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """Of at least one positive value."""
+    return math.exp(statistics.fmean(math.log(v) for v in values))
+
+
+def _spread(ms: Sequence[float]) -> float:
+    return (max(ms) - min(ms)) / statistics.median(ms) * 100
+
+
+def _ratio(ms: Mapping[str, Sequence[float]]) -> tuple[float, str] | None:
+    """Twill's speed over the best peer's, and that peer; ``None`` unless there are both."""
+    peers = {name: statistics.median(ms[name]) for name in PEERS if name in ms}
+    if TWILL not in ms or not peers:
+        return None
+    best = min(peers, key=lambda name: peers[name])
+    return peers[best] / statistics.median(ms[TWILL]), best
+
+
+def _line(entry: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    row = Row(**entry["row"])
+    dims = f"{row.head_dim}" if row.head_dim == row.head_dim_v else f"{row.head_dim}/{row.head_dim_v}"
+    start = [dims, row.dtype, str(row.seqlen), "causal" if row.causal else "no", f"{row.batch} x {row.heads}"]
+    ms = entry.get("ms", {})
+    cells = [f"{_tflops(row, ms[name]):.0f} ({_spread(ms[name]):.0f} %)" if name in ms else "-" for name in names]
+    ratio = _ratio(ms)
+    return [*start, *cells, f"**{ratio[0]:.3f}** of {ratio[1]}" if ratio else "-"]
+
+
+def report(record: Mapping[str, Any]) -> str:
+    """The tables, in Markdown."""
+    names = list(CONTENDERS)
+    body = [_line(entry, names) for entry in record["rows"]]
+    ratios = {Row(**e["row"]).name: r[0] for e in record["rows"] if (r := _ratio(e.get("ms", {})))}
+    parts = [_setting(record), table(["head dim", "type", "S", "mask", "batch x heads", *names, "twill to the best peer"], body)]
+    if ratios:
+        worst = min(ratios, key=lambda name: ratios[name])
+        below = [f"{name} {value:.3f}" for name, value in ratios.items() if value < 0.98]
+        parts.append(
+            f"Geometric mean of the ratios over {len(ratios)} rows: {geometric_mean(list(ratios.values())):.3f}; the least is "
+            f"{ratios[worst]:.3f} ({worst}). Below 0.98: {', '.join(below) or 'none'}."
+        )
+    if any(entry.get("cycles") for entry in record["rows"]):
+        parts.append(_cycle_table(record, names))
+    reasons = _reasons(record)
+    if reasons:
+        parts.append("Not in the table:\n\n" + "\n".join(f"* {reason}" for reason in reasons))
+    return "\n\n".join(parts)
+
+
+def _setting(record: Mapping[str, Any]) -> str:
+    before, after = record["before"], record["after"]
+    installed = ", ".join(f"{name} {number}" for name, number in record["versions"].items())
+    clocks = sorted({e["clocks"] for e in record["rows"] if e.get("clocks")})
+    seen = f" SM clocks seen after rows: {clocks[0]} to {clocks[-1]} of at most {before.get('clocks.max.sm', '?')}." if clocks else ""
+    return (
+        f"{record['date']}, {record['device']} ({record['sm_count']} SMs, driver {before.get('driver_version', '?')}, power limit "
+        f"{before.get('power.limit', '?')}), {installed}. TFLOP/s, median of {record['rounds']} rounds in random order, with the spread "
+        f"(largest less smallest, of the median).{seen} Temperature {before.get('temperature.gpu', '?')} to "
+        f"{after.get('temperature.gpu', '?')} degrees."
+    )
+
+
+def _cycle_table(record: Mapping[str, Any], names: Sequence[str]) -> str:
+    lines = []
+    for entry in record["rows"]:
+        if entry.get("cycles"):
+            row = Row(**entry["row"])
+            scaled = {n: row.scaled_cycles(c, record["sm_count"]) for n, c in entry["cycles"].items()}
+            lines.append([row.name, *(f"{scaled[n]:.0f}" if n in scaled else "-" for n in names)])
+    return "Whole-kernel SM cycles by ncu, scaled so that tensor cores busy all the time are 2048:\n\n" + table(["row", *names], lines)
+
+
+def _reasons(record: Mapping[str, Any]) -> list[str]:
+    """Why something is missing, each reason once with the rows that it is for."""
+    found: dict[str, list[str]] = {}
+    for entry in record["rows"]:
+        name = Row(**entry["row"]).name
+        if entry["failure"]:
+            found.setdefault(entry["failure"].strip().splitlines()[-1], []).append(name)
+        for contender, reason in entry.get("reasons", {}).items():
+            found.setdefault(f"{contender}: {reason.strip().splitlines()[-1]}", []).append(name)
+    return [f"{reason} ({len(rows)} rows, first {rows[0]})" for reason, rows in found.items()]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.attention", description="attention forward beside its peers")
+    parser.add_argument("--budget", type=float, default=480.0, metavar="SECONDS", help="start no row after this time")
+    parser.add_argument("--rows", default="", metavar="REGEX", help="only rows whose name this is found in")
+    parser.add_argument("--contenders", nargs="+", choices=list(CONTENDERS), default=list(CONTENDERS))
+    parser.add_argument("--rounds", type=int, default=7, help="bursts of each contender in a row")
+    parser.add_argument("--burst-ms", type=float, default=40.0, help="about how long a burst is")
+    parser.add_argument("--ncu", default="", metavar="REGEX", help="also count cycles, for rows whose name this is found in")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="keep the measurements")
+    parser.add_argument("--from", dest="kept", type=Path, metavar="FILE", help="measure nothing; report kept measurements")
+    parser.add_argument("--write", action="store_true", help=f"record the tables in {PAGE.name}")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure or read, print and, if asked, record."""
+    given = _parser().parse_args(arguments)
+    try:
+        record = json.loads(given.kept.read_text(encoding="utf-8")) if given.kept else measure(given)
+    except Failed as failure:
+        sys.stderr.write(f"nothing was measured: {failure}\n")
+        return 1
+    body = report(record)
+    _say(body)
+    if given.write:
+        PAGE.write_text(put(PAGE.read_text(encoding="utf-8"), PART, body), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
