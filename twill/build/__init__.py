@@ -22,10 +22,14 @@ def library(kernel: str | Path, variant: Variant, *, arch: str = "sm_90a") -> Pa
     Raises
     ------
     BuildError : no such kernel, something is not installed, or compiler or linker gave up.
+    LintError : it compiles, but spills, lost a register request, or its MMAs wait for each other (`twill build` says more).
     """
     from twill.build.compiler import compiled
+    from twill.build.lint import refuse
 
-    return compiled(read(find(kernel)), variant, arch).library
+    found = compiled(read(find(kernel)), variant, arch)
+    refuse(f"{found.kernel.name} ({variant.name})", found.problems)
+    return found.library
 
 
 def load(kernel: str | Path, variant: Variant, *, arch: str = "sm_90a") -> Callable[..., Any]:
@@ -37,7 +41,7 @@ def load(kernel: str | Path, variant: Variant, *, arch: str = "sm_90a") -> Calla
 
     Raises
     ------
-    BuildError : as `library`.
+    BuildError, LintError : as `library`.
     """
     found = read(find(kernel))
     return _loaded(library(found.path, variant, arch=arch), found.host)

@@ -1,13 +1,14 @@
 """Compiles one emitted kernel, in a process of its own: the compiler reads its target from the environment, and some mistakes end it.
 
-Started as a script with a file that holds a request (see `twill.build.compiler`); writes ``kernel.ptx``, ``kernel.cubin`` and
-``kernel.o`` into the folder that the request names.
+Started as a script with a file that holds a request (see `twill.build.compiler`); writes ``kernel.ptx``, ``kernel.cubin``,
+``kernel.o`` and ``launch.json`` into the folder that the request names.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -31,6 +32,9 @@ def main(request_file: str) -> None:
     folder = Path(request["output"])
     (folder / "kernel.ptx").write_bytes(_content(compiled.__ptx__))
     (folder / "kernel.cubin").write_bytes(_content(compiled.__cubin__))
+    block, smem = (eval(request[name], vars(kernel)) for name in ("block", "smem"))
+    launch = {"threads": math.prod(block) if block else None, "dynamic_smem_bytes": smem}
+    (folder / "launch.json").write_text(json.dumps(launch), encoding="utf-8")
     compiled.export_to_c(str(folder / "kernel.o"), function_name=request["host"])
 
 

@@ -8,21 +8,23 @@ import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 
 import twill.build
 from twill.build.cache import entry, place
-from twill.build.errors import BuildError
+from twill.build.errors import BuildError, Problem
 from twill.build.kernelfile import ARCHITECTURES, KernelFile, Variant
 from twill.build.link import cuda_runtime, link
+from twill.build.lint import found_in, requests
 
 __all__ = ["Compiled", "compiled"]
 
 TIMEOUT_S = 300
+LINTS = "lints.json"
 VERSIONS = ("nvidia-cutlass-dsl", "nvidia-cutlass-dsl-libs-cu13", "apache-tvm-ffi")
-RECIPE = ("child.py", "compiler.py", "link.py")
+RECIPE = ("child.py", "compiler.py", "errors.py", "link.py", "lint.py", "ptx.py", "sass.py", "tools.py")
 """Files of this package that decide what an entry holds."""
 
 
@@ -46,6 +48,17 @@ class Compiled:
     @property
     def library(self) -> Path:
         return self.folder / "kernel.so"
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What `twill.build.lint` holds against the machine code."""
+        return tuple(Problem(**x) for x in json.loads((self.folder / LINTS).read_text(encoding="utf-8")))
+
+    @property
+    def launch(self) -> dict[str, int | None]:
+        """``threads`` and ``dynamic_smem_bytes`` of a block; None where the file does not say."""
+        found: dict[str, int | None] = json.loads((self.folder / "launch.json").read_text(encoding="utf-8"))
+        return found
 
 
 def compiled(kernel: KernelFile, variant: Variant, arch: str, *, cache: str | Path | None = None) -> Compiled:
@@ -96,7 +109,8 @@ def _make(kernel: KernelFile, variant: Variant, arch: str, folder: Path) -> None
         request = Path(scratch) / "request.json"
         data = {
             "kernel": str(kernel.path), "host": kernel.host, "parameters": kernel.parameters, "output": str(folder),
-            "dtype": variant.dtype, "causal": variant.causal, "lse": variant.lse, "path": [str(Path(p).resolve()) for p in sys.path],
+            "dtype": variant.dtype, "causal": variant.causal, "lse": variant.lse, "smem": kernel.smem, "block": kernel.block,
+            "path": [str(Path(p).resolve()) for p in sys.path],
         }  # fmt: skip
         request.write_text(json.dumps(data), encoding="utf-8")
         dump = Path(scratch) / "dump"
@@ -106,12 +120,19 @@ def _make(kernel: KernelFile, variant: Variant, arch: str, folder: Path) -> None
     if missing:
         raise BuildError(f"the compiler of {kernel.name} ended well but left no {missing[0]}", "report this: it is a mistake of twill")
     link(folder / "kernel.o", folder / "kernel.so")
+    (folder / "kernel.o").unlink()
+    problems = found_in(folder / "kernel.cubin", (folder / "kernel.ptx").read_text(encoding="utf-8"), requests(kernel))
+    (folder / LINTS).write_text(json.dumps([asdict(p) for p in problems], indent=1) + "\n", encoding="utf-8")
 
 
 def _environment(arch: str, dump: Path) -> dict[str, str]:
-    """The user's environment without settings of the compiler, which would be compiled in unseen by the key."""
+    """The user's environment without settings of the compiler, which would be compiled in unseen by the key.
+
+    Line information changes no instruction; it tells profilers, and `twill.build.order`, what each one was made from.
+    """
     kept = {k: v for k, v in os.environ.items() if not k.startswith("CUTE_DSL_")}
     ours = {"CUTE_DSL_ARCH": arch, "CUTE_DSL_KEEP": "ptx,cubin", "CUTE_DSL_DUMP_DIR": str(dump), "CUTE_DSL_NO_CACHE": "1"}
+    ours["CUTE_DSL_LINEINFO"] = "1"
     return kept | ours
 
 

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from twill.errors import EXIT_REFUSED, TwillError
 
-__all__ = ["BuildError", "LintError"]
+__all__ = ["BuildError", "LintError", "Problem"]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that machine code must not do: what and where, and the user's next step.
+
+    ``kind`` is ``spills``, ``registers`` (a request that was dropped), ``serialised``, ``program`` (the file is not that of the
+    schedule) or ``order``.
+    """
+
+    kind: str
+    text: str
+    step: str
 
 
 class BuildError(TwillError):

@@ -34,7 +34,10 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class KernelFile:
-    """An emitted file: its text, the hash of its schedule, its host function with the names of its parameters, and its tile library."""
+    """An emitted file: its text, the hash of its schedule, its host function with the names of its parameters, and its tile library.
+
+    ``smem`` and ``block`` are what it launches its kernel with, as Python.
+    """
 
     path: Path
     text: str
@@ -42,6 +45,8 @@ class KernelFile:
     host: str
     parameters: tuple[str, ...]
     tiles: str
+    smem: str
+    block: str
 
     @property
     def name(self) -> str:
@@ -102,7 +107,8 @@ def read(path: Path) -> KernelFile:
             f"{path}: {hosts[0].name} takes {', '.join(unknown)}, which the build cannot supply",
             "emit the kernel with this version of twill",
         )
-    return KernelFile(path, text, schedule, hosts[0].name, parameters, _tiles(tree, path, hint))
+    smem, block = (_launched_with(hosts[0], name) for name in ("smem", "block"))
+    return KernelFile(path, text, schedule, hosts[0].name, parameters, _tiles(tree, path, hint), smem, block)
 
 
 def _parameters(function: ast.FunctionDef) -> tuple[str, ...]:
@@ -114,6 +120,14 @@ def _constant(tree: ast.Module, name: str) -> str | None:
         if isinstance(x, ast.Assign) and [ast.unparse(t) for t in x.targets] == [name] and isinstance(x.value, ast.Constant):
             return str(x.value.value)
     return None
+
+
+def _launched_with(host: ast.FunctionDef, name: str) -> str:
+    for call in (x for x in ast.walk(host) if isinstance(x, ast.Call) and ast.unparse(x.func).endswith(".launch")):
+        for keyword in call.keywords:
+            if keyword.arg == name:
+                return ast.unparse(keyword.value)
+    return "None"
 
 
 def _tiles(tree: ast.Module, path: Path, hint: str) -> str:

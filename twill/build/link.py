@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
 import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 from twill.build.errors import BuildError
+from twill.build.tools import cuda_places
 
 __all__ = ["cuda_runtime", "link", "linker"]
 
@@ -43,15 +41,6 @@ def _package(name: str) -> Path:
     return Path(next(iter(spec.submodule_search_locations)))
 
 
-def _cuda_folders() -> Iterator[Path]:
-    """Where a CUDA 13 runtime may be: in the wheels of NVIDIA, then in a toolkit."""
-    for entry in sys.path:
-        yield Path(entry) / "nvidia" / "cu13" / "lib"
-    for root in (os.environ.get("CUDA_HOME"), "/usr/local/cuda"):
-        if root:
-            yield Path(root) / "lib64"
-
-
 def cuda_runtime() -> Path:
     """The CUDA runtime to link with, preferably static: then the library needs nothing but a driver.
 
@@ -60,7 +49,7 @@ def cuda_runtime() -> Path:
     BuildError : there is none.
     """
     for name in ("libcudart_static.a", "libcudart.so.13"):
-        for folder in _cuda_folders():
+        for folder in cuda_places("lib"):
             if (folder / name).is_file():
                 return folder / name
     raise BuildError(

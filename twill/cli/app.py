@@ -145,6 +145,27 @@ def emit(
     return partial(emit_command, file, machine=machine, output=output)
 
 
+@app.command()
+def build(
+    kernel: Annotated[str | None, typer.Argument(metavar="KERNEL.py|NAME", help="an emitted file, or the name of a shipped kernel")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="every shipped kernel, in all variants that no option fixes")] = False,
+    arch: Annotated[str, typer.Option(metavar="sm_90a", help="target")] = "sm_90a",
+    dtype: Annotated[str | None, typer.Option(metavar="bf16|fp16", help="element type of the tensors")] = None,
+    causal: Annotated[bool | None, typer.Option("--causal/--no-causal", help="with a causal mask")] = None,
+    lse: Annotated[bool | None, typer.Option("--lse/--no-lse", help="also write the log-sum-exp")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="DIR", help="keep PTX, cubin and library here")] = None,
+    schedule: Annotated[str | None, typer.Option(metavar="FILE", help="the schedule that the kernel was emitted from")] = None,
+    cache: Annotated[str | None, typer.Option(metavar="DIR|off", help="where to cache; otherwise as TWILL_CACHE says")] = None,
+    report: Annotated[bool, typer.Option("--report", help="show the order of the machine code beside the schedule's")] = False,
+    as_json: AsJson = False,
+) -> Work:  # fmt: skip
+    """Compile an emitted kernel, on a machine with or without a GPU, and judge its machine code."""
+    from twill.cli.build import BuildArguments, build_command
+
+    arguments = BuildArguments(kernel, everything, arch, dtype, causal, lse, schedule, cache)
+    return partial(build_command, arguments, output=output, report=report, as_json=as_json)
+
+
 @app.command(name="list")
 def list_(
     what: Annotated[str | None, typer.Argument(metavar="[graphs|machines|rules|schedules]", help="default: all of them")] = None,

@@ -1,0 +1,159 @@
+"""Real machine code: every shipped kernel passes, and whatever is done to it is noticed. Needs the extra 'kernels', no GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from twill.build import LintError, Variant, library
+from twill.build.compiler import Compiled, compiled
+from twill.build.kernelfile import find, names, read
+from twill.build.program import program_of, shipped_schedule
+from twill.build.report import Report, examined, reported
+from twill.build.sass import parse
+from twill.build.tools import disassembled
+
+INSTALLED = all(importlib.util.find_spec(name) is not None for name in ("cutlass", "tvm_ffi", "filelock"))
+pytestmark = pytest.mark.skipif(not INSTALLED, reason="the extra 'kernels' is not installed")
+PLAIN, MASKED = Variant("bf16", False, False), Variant("bf16", True, True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """One cache for all processes that run these tests."""
+    shared = tmp_path_factory.getbasetemp()
+    shared = shared.parent if "popen-gw" in shared.name else shared
+    pytest.MonkeyPatch().setenv("TWILL_CACHE", str(shared / "kernels"))
+
+
+@cache
+def _compiled(name: str, variant: Variant) -> Compiled:
+    return compiled(read(find(name)), variant, "sm_90a")
+
+
+@cache
+def _listing(name: str, variant: Variant) -> str:
+    return disassembled(_compiled(name, variant).cubin)
+
+
+def _examined(listing: str, name: str = "sm90_attn_fwd_d128", variant: Variant = PLAIN) -> Report:
+    schedule = shipped_schedule(read(find(name)))
+    assert schedule is not None
+    return examined(_compiled(name, variant), listing, program_of(schedule), name)
+
+
+@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("variant", [PLAIN, MASKED], ids=lambda v: v.name)
+def test_a_shipped_kernel_passes(name: str, variant: Variant) -> None:
+    kernel = read(find(name))
+    found = _examined(_listing(name, variant), name, variant)
+    assert found.problems == ()
+    assert library(name, variant).read_bytes()[:4] == b"\x7fELF"
+    assert (found.resources.stack_bytes, found.resources.local_bytes) == (0, 0)
+    assert found.launch["threads"] == 128 * len(found.requests)
+    smem = found.launch["dynamic_smem_bytes"]
+    assert smem is not None
+    assert 128 * 1024 < smem + found.resources.shared_bytes <= 227 * 1024
+    tiles = {
+        k: int(v) for k, v in re.findall(r"(head_dim|head_dim_v|keys|subtiles)=(\d+)", kernel.text.split("TILES = ")[1].split("\n")[0])
+    }
+    consumers = [x for x in found.loops if x.role != "load"]
+    assert len({x.role for x in consumers}) == tiles["subtiles"]
+    assert len(consumers) == tiles["subtiles"] * (2 if variant.causal else 1)
+    for loop in consumers:
+        counts = {p.event.name.partition("_")[0]: len(p.at) for p in loop.period}
+        assert counts["EXP"] == tiles["keys"] * 64 // 128
+        assert counts["QK"] == tiles["head_dim"] // 16
+        assert counts["PV"] == tiles["keys"] // 16
+        assert counts["CVT"] == tiles["keys"] * 64 // 256
+        assert counts["RESC"] == tiles["head_dim_v"] * 64 // 128
+        assert loop.turn.families["mma"] == (counts["QK"] + counts["PV"],) * 2
+        assert loop.turn.families["exp"] == (counts["EXP"] + 2,) * 2
+        assert loop.turn.shortest <= loop.turn.longest < 800
+
+
+def _last(pattern: str, listing: str) -> re.Match[str]:
+    return list(re.finditer(pattern, listing))[-1]
+
+
+def _without(pattern: str) -> Callable[[str], str]:
+    """The last line of code that matches becomes a no-op."""
+
+    def change(listing: str) -> str:
+        found = _last(pattern, listing)
+        return listing[: found.start()] + "NOP ;" + listing[found.end() :]
+
+    return change
+
+
+def _serialise(listing: str) -> str:
+    return re.sub(r"(HGMMA[^;]*?)(, gsb0)? ;", r"\1, gsb0 ;", listing)
+
+
+def _swap_mma_wait_and_arrival(listing: str) -> str:
+    """The arrival that frees V before the wait for the MMA that reads it."""
+    wait = _last(r"WARPGROUP\.DEPBAR\.LE gsb0, 0x0 ;", listing[: _last(r"HGMMA[^;]*;", listing).start()])
+    arrival = re.search(r"@P\d SYNCS\.ARRIVE\.TRANS64\.A1T0[^;]*;", listing[wait.end() :])
+    assert arrival is not None
+    start, end = wait.end() + arrival.start(), wait.end() + arrival.end()
+    return listing[: wait.start()] + listing[start:end] + listing[wait.end() : start] + wait.group() + listing[end:]
+
+
+def _swap_lines_of_waits(listing: str) -> str:
+    """A wait for K where the schedule waits for V, and the other way round."""
+    lines = [x.line for x in parse(listing)[0].instructions if "TRYWAIT" in x.opcode][-2:]
+    one, other = (f"line {line}\n" for line in lines)
+    assert one != other
+    return listing.replace(one, "line X\n").replace(other, one).replace("line X\n", other)
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        (_serialise, "serialised"),
+        (_without(r"USETMAXREG\.TRY_ALLOC\.CTAPOOL UP0, 0xf0 ;"), "registers"),
+        (_without(r"USETMAXREG\.DEALLOC\.CTAPOOL 0x18 ;"), "registers"),
+        (lambda listing: listing.replace("MUFU.EX2", "STL [R1],", 1), "spills"),
+        (_swap_mma_wait_and_arrival, "order"),
+        (_swap_lines_of_waits, "order"),
+        (_without(r"WARPGROUP\.DEPBAR\.LE gsb0, 0x1 ;"), "order"),
+        (lambda listing: listing.replace("WARPGROUP.DEPBAR.LE gsb0, 0x1 ;", "WARPGROUP.DEPBAR.LE gsb0, 0x0 ;"), "order"),
+    ],
+    ids=["serialised", "rise dropped", "fall dropped", "spill", "arrival first", "waits swapped", "wait lost", "wait for all"],
+)
+def test_corrupted_machine_code_is_refused(change: Callable[[str], str], kind: str) -> None:
+    listing = _listing("sm90_attn_fwd_d128", PLAIN)
+    assert _examined(listing).problems == ()
+    changed = change(listing)
+    assert changed != listing
+    found = _examined(changed)
+    assert kind in {p.kind for p in found.problems}
+    assert all(p.step for p in found.problems)
+
+
+def test_a_kernel_short_of_registers_is_no_library(tmp_path: Path) -> None:
+    """With 184 registers the assembler really spills and serialises."""
+    text = find("sm90_attn_fwd_d128").read_text()
+    assert "setmaxregister_increase(240)" in text
+    path = tmp_path / "short.py"
+    path.write_text(text.replace("setmaxregister_increase(240)", "setmaxregister_increase(184)"))
+    with pytest.raises(LintError, match=r"short \(bf16\)[\s\S]*spills[\s\S]*and 1 more[\s\S]*next step: take smaller tiles"):
+        library(path, PLAIN)
+    found = reported(compiled(read(path), PLAIN, "sm_90a"), None, "itself")
+    assert {p.kind for p in found.problems} == {"spills", "serialised"}
+
+
+def test_every_instruction_of_arithmetic_is_somebodys() -> None:
+    """Line information says which tile operation made what: two exponentials a turn are the row maximum's, for the factor."""
+    found = _examined(_listing("sm90_attn_fwd_d64", PLAIN), "sm90_attn_fwd_d64")
+    for loop in found.loops:
+        if loop.role == "load":
+            continue
+        exps = [p for p in loop.period if p.event.name.startswith("EXP")]
+        assert len(exps) == 1
+        assert loop.turn.families["exp"][0] - len(exps[0].at) == 2

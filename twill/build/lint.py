@@ -1,0 +1,100 @@
+"""What machine code must not do, whatever the schedule: spill, lose a register request, or wait after every MMA.
+
+Needs no more than a cubin, its PTX and the requests that the kernel's file makes; order is judged in `twill.build.order`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from twill.build.errors import LintError, Problem
+from twill.build.kernelfile import KernelFile
+from twill.build.ptx import Ptx, read_ptx
+from twill.build.sass import Function, parse
+from twill.build.tools import Resources, disassembled, resources
+
+__all__ = ["found_in", "lint", "refuse", "register_requests", "requests"]
+
+FEWER_REGISTERS = "take smaller tiles, fewer copies or fewer warps (`twill solve --tile, --max-copies, --subtiles`), and emit it again"
+REPORT_THIS = "report this with the kernel's file"
+
+
+def requests(kernel: KernelFile) -> tuple[int, ...]:
+    """Register counts that the roles of an emitted file ask for, in order."""
+    calls = [x for x in ast.walk(ast.parse(kernel.text)) if isinstance(x, ast.Call) and "setmaxregister_" in ast.unparse(x.func)]
+    calls.sort(key=lambda x: x.lineno)
+    return tuple(int(str(x.args[0].value)) for x in calls if x.args and isinstance(x.args[0], ast.Constant))
+
+
+def register_requests(function: Function) -> tuple[int, ...]:
+    """Register counts that machine code asks for."""
+    return tuple(int(x.operands.split(",")[-1], 0) for x in function.instructions if x.is_a("USETMAXREG"))
+
+
+def lint(function: Function, used: Resources, ptx: Ptx, wanted: Sequence[int]) -> tuple[Problem, ...]:
+    """What is wrong with a kernel that asks for ``wanted`` registers by role."""
+    return (*_spills(function, used), *_dropped(function, ptx, wanted), *_serialised(function, ptx))
+
+
+def _spills(function: Function, used: Resources) -> list[Problem]:
+    local = sum(x.is_a("LDL", "STL") for x in function.instructions)
+    if not (used.stack_bytes or used.local_bytes or local):
+        return []
+    text = (
+        f"{function.name} spills: {used.stack_bytes} bytes of stack, {used.local_bytes} of local memory, {local} local loads and stores "
+        f"at {used.registers} registers a thread"
+    )
+    return [Problem("spills", text, FEWER_REGISTERS)]
+
+
+def _dropped(function: Function, ptx: Ptx, wanted: Sequence[int]) -> list[Problem]:
+    found = register_requests(function)
+    lost = list((Counter(wanted) - Counter(found)).elements())
+    if not lost:
+        return []
+    by = "the assembler" if not Counter(wanted) - Counter(ptx.setmaxnreg) else "the compiler"
+    text = f"{function.name}: {by} dropped setmaxnreg {_list(lost)} (asked for: {_list(wanted)}; in the machine code: {_list(found)})"
+    return [Problem("registers", text, FEWER_REGISTERS)]
+
+
+def _list(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers)) or "none"
+
+
+def _serialised(function: Function, ptx: Ptx) -> list[Problem]:
+    """Left alone, the assembler ends as many groups as were committed; short of registers it ends one, and waits, after every MMA."""
+    mmas = [x for x in function.instructions if x.is_a("HGMMA", "QGMMA", "IGMMA", "BGMMA")]
+    groups = sum("gsb0" in x.operands for x in mmas)
+    if groups == ptx.commit_groups:
+        return []
+    if groups > ptx.commit_groups:
+        text = (
+            f"{function.name}: wgmma is serialised: {groups} of {len(mmas)} MMAs end a group, where {ptx.commit_groups} groups were written"
+        )
+        return [Problem("serialised", text, FEWER_REGISTERS)]
+    return [
+        Problem(
+            "order", f"{function.name}: {ptx.commit_groups} groups of wgmma were written, {groups} are in the machine code", REPORT_THIS
+        )
+    ]
+
+
+def found_in(cubin: Path, ptx_text: str, wanted: Sequence[int]) -> tuple[Problem, ...]:
+    """`lint` for the kernels of a cubin."""
+    ptx, used = read_ptx(ptx_text), resources(cubin)
+    return tuple(problem for f in parse(disassembled(cubin)) for problem in lint(f, used[f.name], ptx, wanted))
+
+
+def refuse(what: str, problems: Sequence[Problem]) -> None:
+    """Raise if there is anything in ``problems``.
+
+    Raises
+    ------
+    LintError : with the first as message, and how many more there are.
+    """
+    if problems:
+        more = f" (and {len(problems) - 1} more, see `twill build`)" if len(problems) > 1 else ""
+        raise LintError(f"{what}: {problems[0].text}{more}", problems[0].step)
