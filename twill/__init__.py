@@ -16,7 +16,12 @@ else:
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        import twill.pytorch
+        try:
+            import twill.pytorch
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            raise ModuleNotFoundError(f"twill.{name} needs PyTorch: install 'twill-gpu[kernels]'", name="torch") from None
 
         found = getattr(twill.pytorch, name)
         globals()[name] = found

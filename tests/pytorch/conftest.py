@@ -7,12 +7,14 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 if importlib.util.find_spec("torch") is None:
-    collect_ignore_glob = ["test_*.py"]
+    # what is left says what twill says then
+    collect_ignore = [p.name for p in Path(__file__).parent.glob("test_*.py") if p.name != "test_without_pytorch.py"]
 else:
     import torch
 

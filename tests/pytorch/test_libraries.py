@@ -87,3 +87,16 @@ def test_not_such_a_folder(tmp_path: Path, loaded: list[str], text: str) -> None
     with pytest.raises(AttentionError, match="is not a folder of libraries"):
         function_of(KERNEL, "bf16", True, False)
     assert not loaded
+
+
+def test_nothing_is_loaded_while_a_graph_is_captured(tmp_path: Path, loaded: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    use_libraries(_fill(tmp_path))
+    monkeypatch.setattr(libraries, "_capturing", lambda: True)
+    with pytest.raises(AttentionError, match=r"cannot be while a CUDA graph is captured\n.*call it once before"):
+        function_of(KERNEL, "bf16", True, False)
+    assert not loaded
+    monkeypatch.setattr(libraries, "_capturing", lambda: False)
+    function_of(KERNEL, "bf16", True, False)
+    monkeypatch.setattr(libraries, "_capturing", lambda: True)
+    function_of(KERNEL, "bf16", True, False)
+    assert len(loaded) == 1

@@ -15,6 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+
 from twill.pytorch.catalogue import KernelFile
 from twill.pytorch.errors import AttentionError
 
@@ -46,7 +48,7 @@ def function_of(kernel: KernelFile, dtype: Literal["bf16", "fp16"], causal: bool
 
     Raises
     ------
-    AttentionError : the folder in use does not have it, or TVM-FFI is not installed.
+    AttentionError : the folder in use does not have it, TVM-FFI is not installed, or a CUDA graph is being captured.
     BuildError : it cannot be compiled.
     """
     from twill.build import Variant
@@ -56,6 +58,10 @@ def function_of(kernel: KernelFile, dtype: Literal["bf16", "fp16"], causal: bool
         import tvm_ffi
     except ModuleNotFoundError:
         raise AttentionError("TVM-FFI, through which kernels are called, is not installed", "install 'twill-gpu[kernels]'") from None
+    if _capturing():
+        raise AttentionError(
+            f"{kernel.name} is not loaded yet, and cannot be while a CUDA graph is captured", "call it once before, with the same types"
+        )
     variant, arch = Variant(dtype, causal, lse), ARCHITECTURES[kernel.arch][0]
     folder = libraries()
     if folder is None:
@@ -64,6 +70,10 @@ def function_of(kernel: KernelFile, dtype: Literal["bf16", "fp16"], causal: bool
         return load(kernel.path, variant, arch=arch)
     function: Callable[..., Any] = tvm_ffi.load_module(str(_built_elsewhere(folder, kernel, variant.name)))[HOST_FUNCTION]
     return function
+
+
+def _capturing() -> bool:
+    return bool(torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
 
 
 def _built_elsewhere(folder: Path, kernel: KernelFile, variant: str) -> Path:
