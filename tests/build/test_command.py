@@ -43,7 +43,7 @@ def test_report_files_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str
     for word in ("wait K_full", "QK_a", "wait own MMAs, 1 pending", "arrive V_empty", "EXP_b", "LK"):
         assert word in text
     kept = sorted(p.name for p in (tmp_path / "kept").iterdir())
-    assert kept == [f"sm90_attn_fwd_d96-fp16-lse.{end}" for end in ("cubin", "ptx", "so")]
+    assert kept == ["libraries.json", *(f"sm90_attn_fwd_d96-fp16-lse.{end}" for end in ("cubin", "ptx", "so"))]
 
     assert run([*common, "--json"]) == 0
     data = json.loads(capsys.readouterr().out)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # uninstalled.sh LIBRARIES COMMAND...: run a command from this checkout on a machine where twill cannot be installed, with kernels from a
-# folder that `python -m twill.pytorch.export -o LIBRARIES` wrote elsewhere. Needs PyTorch and TVM-FFI. For instance
+# folder that `twill build --all -o LIBRARIES` wrote elsewhere. Needs PyTorch and TVM-FFI. For instance
 #   tests/gpu/uninstalled.sh LIBRARIES python3 -m tests.gpu --budget 400 --json found.json
 #   tests/gpu/uninstalled.sh LIBRARIES python3 -m benchmarks.attention --budget 400 --json times.json
 set -euo pipefail

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,13 @@ import pytest
 
 tvm_ffi = pytest.importorskip("tvm_ffi")
 
+from twill.build import BuildError  # noqa: E402
+from twill.build.libraries import LIST, Entry, entry_of, note  # noqa: E402
 from twill.pytorch import AttentionError, kernels, libraries, use_libraries  # noqa: E402
 from twill.pytorch.libraries import function_of  # noqa: E402
 
 KERNEL = kernels()[0]
+ENTRY = entry_of(KERNEL.path, "bf16-causal", "sm_90a", "one.so")
 
 
 @pytest.fixture(autouse=True)
@@ -37,10 +40,8 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return files
 
 
-def _fill(folder: Path, **changes: object) -> Path:
-    digest = hashlib.sha256(KERNEL.path.read_bytes()).hexdigest()
-    entry = {"kernel": KERNEL.name, "variant": "bf16-causal", "kernel_sha256": digest, "file": "one.so", **changes}
-    (folder / libraries.MANIFEST).write_text(json.dumps({"libraries": [entry]}))
+def _fill(folder: Path, *entries: Entry) -> Path:
+    note(folder, entries or (ENTRY,))
     return folder
 
 
@@ -62,30 +63,46 @@ def test_named_by_the_environment(tmp_path: Path, loaded: list[str], monkeypatch
     assert loaded[1:] == [str(given / "one.so")], "what was given in the program goes before the environment"
 
 
+def test_a_list_grows_and_the_latest_entry_counts(tmp_path: Path, loaded: list[str]) -> None:
+    _fill(tmp_path)
+    _fill(tmp_path, replace(ENTRY, variant="fp16", file="two.so"), replace(ENTRY, file="three.so"))
+    use_libraries(tmp_path)
+    function_of(KERNEL, "bf16", True, False)
+    function_of(KERNEL, "fp16", False, False)
+    assert [Path(p).name for p in loaded] == ["three.so", "two.so"]
+
+
 @pytest.mark.parametrize("variant", [("fp16", True, False), ("bf16", False, False), ("bf16", True, True)])
 def test_a_variant_that_it_lacks(tmp_path: Path, loaded: list[str], variant: tuple[Any, bool, bool]) -> None:
     use_libraries(_fill(tmp_path))
-    with pytest.raises(AttentionError, match=rf"has no library of {KERNEL.name}, .*\n.*python -m twill.pytorch.export -o"):
+    with pytest.raises(BuildError, match=rf"has no library of {KERNEL.name} .*\n.*`twill build --all -o"):
         function_of(KERNEL, *variant)
     assert not loaded
 
 
-def test_another_text_of_the_kernel(tmp_path: Path, loaded: list[str]) -> None:
-    use_libraries(_fill(tmp_path, kernel_sha256="0" * 64))
-    with pytest.raises(AttentionError, match="was made from another text of that file"):
+def test_another_target(tmp_path: Path, loaded: list[str]) -> None:
+    use_libraries(_fill(tmp_path, replace(ENTRY, arch="sm_100a")))
+    with pytest.raises(BuildError, match="has no library of"):
         function_of(KERNEL, "bf16", True, False)
     assert not loaded
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}"])
+def test_another_text_of_the_kernel(tmp_path: Path, loaded: list[str]) -> None:
+    use_libraries(_fill(tmp_path, replace(ENTRY, kernel_sha256="0" * 64)))
+    with pytest.raises(BuildError, match="was made from another text of"):
+        function_of(KERNEL, "bf16", True, False)
+    assert not loaded
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "{}", '{"schema_version": 2, "libraries": []}', '{"schema_version": 1, "libraries": [{}]}']
+)
 def test_not_such_a_folder(tmp_path: Path, loaded: list[str], text: str) -> None:
-    (tmp_path / libraries.MANIFEST).write_text(text)
-    use_libraries(tmp_path)
-    with pytest.raises(AttentionError, match="is not a folder of libraries"):
-        function_of(KERNEL, "bf16", True, False)
-    use_libraries(tmp_path / "nowhere")
-    with pytest.raises(AttentionError, match="is not a folder of libraries"):
-        function_of(KERNEL, "bf16", True, False)
+    (tmp_path / LIST).write_text(text)
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        use_libraries(folder)
+        with pytest.raises(BuildError, match="is not a folder of libraries"):
+            function_of(KERNEL, "bf16", True, False)
     assert not loaded
 
 
@@ -100,3 +117,11 @@ def test_nothing_is_loaded_while_a_graph_is_captured(tmp_path: Path, loaded: lis
     monkeypatch.setattr(libraries, "_capturing", lambda: True)
     function_of(KERNEL, "bf16", True, False)
     assert len(loaded) == 1
+
+
+def test_the_list_says_what_it_holds(tmp_path: Path) -> None:
+    data = json.loads((_fill(tmp_path) / LIST).read_text())
+    assert data["schema_version"] == 1
+    assert data["libraries"] == [
+        {"kernel": KERNEL.name, "variant": "bf16-causal", "kernel_sha256": ENTRY.kernel_sha256, "arch": "sm_90a", "file": "one.so"}
+    ]

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from twill.build import BuildError, Variant
 from twill.build.compiler import Compiled, compiled
 from twill.build.kernelfile import KernelFile, find, names, read
+from twill.build.libraries import Entry, entry_of, note
 from twill.build.program import program_of, shipped_schedule
 from twill.build.report import Report, reported
 from twill.errors import EXIT_DONE, EXIT_REFUSED, UsageError
@@ -55,9 +56,8 @@ def build_command(arguments: BuildArguments, *, output: Path | None, report: boo
     jobs = [(kernel, variant) for kernel in kernels for variant in _variants(arguments)]
     with ThreadPoolExecutor(_workers(len(jobs))) as pool:
         done = list(pool.map(lambda job: _job(arguments, *job), jobs))
-    for found, one in done:
-        if output is not None:
-            _keep(found, one, output)
+    if output is not None:
+        note(output, [_keep(found, one, output) for found, one in done])
     if as_json:
         data: Any = [_as_data(one) for _, one in done]
         sys.stdout.write(json.dumps(data if arguments.everything else data[0], indent=1) + "\n")
@@ -125,7 +125,7 @@ def _make_folder(output: Path) -> None:
         raise UsageError(f"cannot make the folder {str(output)!r}: {error.strerror}", "give -o the name of a folder") from None
 
 
-def _keep(found: Compiled, report: Report, output: Path) -> None:
+def _keep(found: Compiled, report: Report, output: Path) -> Entry:
     name = f"{report.kernel}-{report.variant}"
     for path in (found.ptx, found.cubin, found.library):
         draft = output / f".{name}{path.suffix}.{os.getpid()}.part"
@@ -136,6 +136,7 @@ def _keep(found: Compiled, report: Report, output: Path) -> None:
             raise BuildError(f"cannot write {str(output / name)!r}: {error.strerror}", "give -o a folder that you may write to") from None
         finally:
             draft.unlink(missing_ok=True)
+    return entry_of(found.kernel.path, found.variant.name, found.arch, f"{name}{found.library.suffix}")
 
 
 def _as_data(report: Report) -> dict[str, Any]:

@@ -1,14 +1,12 @@
 """Compiled kernels: built when first needed, or taken from a folder of libraries that were built elsewhere.
 
-Such a folder is what ``python -m twill.pytorch.export -o DIR`` writes: a machine that has neither the compiler nor a linker needs only
-that folder and TVM-FFI. It is named by the environment variable ``TWILL_LIBRARIES``, or with `use_libraries`. Where a folder is named,
-nothing is compiled: a kernel that it lacks, or holds in another version, is an error.
+Such a folder is what ``twill build --all -o DIR`` writes: a machine that has neither the compiler nor a linker needs only that folder and
+TVM-FFI. It is named by the environment variable ``TWILL_LIBRARIES``, or with `use_libraries`. Where a folder is named, nothing is
+compiled: a kernel that it lacks, or holds as made from another text, is an error.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections.abc import Callable
 from functools import cache
@@ -20,10 +18,9 @@ import torch
 from twill.pytorch.catalogue import KernelFile
 from twill.pytorch.errors import AttentionError
 
-__all__ = ["MANIFEST", "VARIABLE", "function_of", "libraries", "use_libraries"]
+__all__ = ["VARIABLE", "function_of", "libraries", "use_libraries"]
 
 VARIABLE = "TWILL_LIBRARIES"
-MANIFEST = "libraries.json"
 HOST_FUNCTION = "attn_fwd"
 
 _folder: Path | None = None
@@ -48,11 +45,12 @@ def function_of(kernel: KernelFile, dtype: Literal["bf16", "fp16"], causal: bool
 
     Raises
     ------
-    AttentionError : the folder in use does not have it, TVM-FFI is not installed, or a CUDA graph is being captured.
-    BuildError : it cannot be compiled.
+    AttentionError : TVM-FFI is not installed, or a CUDA graph is being captured.
+    BuildError : the folder in use does not have it, or it cannot be compiled.
     """
     from twill.build import Variant
     from twill.build.kernelfile import ARCHITECTURES
+    from twill.build.libraries import library_in
 
     try:
         import tvm_ffi
@@ -68,24 +66,10 @@ def function_of(kernel: KernelFile, dtype: Literal["bf16", "fp16"], causal: bool
         from twill.build import load
 
         return load(kernel.path, variant, arch=arch)
-    function: Callable[..., Any] = tvm_ffi.load_module(str(_built_elsewhere(folder, kernel, variant.name)))[HOST_FUNCTION]
+    library = library_in(folder, kernel.path, variant.name, arch)
+    function: Callable[..., Any] = tvm_ffi.load_module(str(library))[HOST_FUNCTION]
     return function
 
 
 def _capturing() -> bool:
     return bool(torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
-
-
-def _built_elsewhere(folder: Path, kernel: KernelFile, variant: str) -> Path:
-    """The library in the folder, if it was made from this very kernel file."""
-    remake = f"make it again with `python -m twill.pytorch.export -o {folder}`"
-    try:
-        entries = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["libraries"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise AttentionError(f"{folder} is not a folder of libraries: {error}", remake) from None
-    entry = next((e for e in entries if (e["kernel"], e["variant"]) == (kernel.name, variant)), None)
-    if entry is None:
-        raise AttentionError(f"{folder} has no library of {kernel.name}, {variant}", remake)
-    if entry["kernel_sha256"] != hashlib.sha256(kernel.path.read_bytes()).hexdigest():
-        raise AttentionError(f"the library of {kernel.name}, {variant}, in {folder} was made from another text of that file", remake)
-    return folder / str(entry["file"])
