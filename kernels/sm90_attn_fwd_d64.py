@@ -1,11 +1,12 @@
 """Attention forward for sm90, head dim 64: 192 query rows by 128 keys an iteration. Generated; do not edit.
 
 Command:   twill emit sm90_attn_fwd_d64
-Schedule:  81dba8c48814e829d497b8cf8ea3d41f1c808ad100eb004613cafe6f1d5429c7
+Schedule:  ad24c23a00b4feaa1d14a48fbf00a5fe6388570964d94025ae9b1af6d6b026b6
 Solved by: twill solve --arch sm90 attn_fwd --head-dim 64
 I = 2271 cycles an iteration, L = 4215, optimal.
 
-Role functions run in warp groups of their own. n numbers periods; an op of iteration n - 1 belongs to the tile of keys before.
+Role functions run in warp groups of their own. i is the iteration at which a role stands; an op of i - 1 belongs to the tile of
+keys before. Barriers count iterations on through all work tiles of a block.
 """
 
 from typing import Any
@@ -16,189 +17,280 @@ import cutlass.cute as cute
 
 from twill.emit.sm90 import tiles
 
-SCHEDULE = "81dba8c48814e829d497b8cf8ea3d41f1c808ad100eb004613cafe6f1d5429c7"
+SCHEDULE = "ad24c23a00b4feaa1d14a48fbf00a5fe6388570964d94025ae9b1af6d6b026b6"
 TILES = tiles.Tiles(head_dim=64, head_dim_v=64, keys=128, subtiles=3)
+# role of the schedule: its function, its first warp
+ROLES = {
+    "softmax_a": ("softmax_a", 0),
+    "softmax_b": ("softmax_b", 4),
+    "softmax_c": ("softmax_c", 8),
+    "load": ("load", 12),
+}
 STORAGE = {
     "K": tiles.Buffer(offset=0, stride=16384, stages=6),
-    "V": tiles.Buffer(offset=98304, stride=16384, stages=6),
-    "Q": tiles.Buffer(offset=196608, stride=24576, stages=1),
+    "V": tiles.Buffer(offset=98304, stride=16384, stages=5),
+    "Q": tiles.Buffer(offset=180224, stride=24576, stages=1),
+    "O_staging": tiles.Buffer(offset=204800, stride=24576, stages=1),
 }
 BARRIERS = {
-    # before the loop: Q has been loaded, a sub-tile a slot
+    # around the loop: Q and, below, the number of the next work tile; a slot of Q is a sub-tile
     "Q_full": tiles.RingShape(slots=3, arrivals=1, tx_bytes=8192),
+    "Q_empty": tiles.RingShape(slots=3, arrivals=4),
+    "work_full": tiles.RingShape(slots=2, arrivals=1),
+    "work_empty": tiles.RingShape(slots=2, arrivals=13),
     # edge LK->QK_a; edge LK->QK_b; edge LK->QK_c
     "K_full": tiles.RingShape(slots=6, arrivals=1, tx_bytes=16384),
     # edge LV->PV_a; edge LV->PV_b; edge LV->PV_c
-    "V_full": tiles.RingShape(slots=6, arrivals=1, tx_bytes=16384),
-    # release K by QK_a; release K by QK_b; release K by QK_c
-    "K_empty": tiles.RingShape(slots=6, arrivals=12),
+    "V_full": tiles.RingShape(slots=5, arrivals=1, tx_bytes=16384),
     # release V by PV_a; release V by PV_b; release V by PV_c
-    "V_empty": tiles.RingShape(slots=6, arrivals=12),
+    "V_empty": tiles.RingShape(slots=5, arrivals=12),
 }
 
 
-def load_period(ring: Any, source: Any, n: Any) -> None:
-    """Period n of load in the steady state."""
-    tiles.wait(ring["K_empty"], n, distance=6)
-    tiles.load_k(source, n, ring["K_full"])
-    tiles.wait(ring["V_empty"], n, distance=6)
-    tiles.load_v(source, n, ring["V_full"])
+@cute.jit
+def queries(block: cutlass.Constexpr) -> None:
+    """1 warp beside those of the schedule: shares out work tiles and loads their Q."""
+    turn = tiles.start((1, 2))
+    tiles.prefetch(block)
+    number = tiles.claim(block)
+    tiles.announce(block, turn, number)
+    while number < block.work_tiles:
+        tiles.load_q(block, turn, number)
+        number = tiles.claim(block, number)
+        tiles.advance(turn)
+        tiles.announce(block, turn, number)
+
+
+def softmax_a_period(ring: Any, tile: Any, i: Any, masked: bool) -> None:
+    """A period of softmax_a in the steady state."""
+    tiles.wait_peeked(ring["V_full"], i - 1)
+    tiles.mma_pv(tile, i - 1)
+    tiles.wait_peeked(ring["K_full"], i)
+    tiles.mma_qk(tile, i)
+    tiles.wait_mma(1)  # release V by PV_a
+    tiles.arrive(ring["V_empty"], i - 1)
+    tiles.peek(ring["V_full"], i)
+    tiles.peek(ring["K_full"], i + 1)
+    tiles.wait_mma(0)  # edge QK_a->MAX_a
+    tiles.row_max(tile, i, masked=masked)
+    tiles.exp2(tile, i)
+    tiles.row_sum(tile, i)
+    tiles.convert(tile, i)
+    tiles.rescale(tile, i)
+    tiles.advance(i)
 
 
 @cute.jit
-def load(block: cutlass.Constexpr) -> None:
-    """1 warp; the schedule asks for 24 registers a thread."""
-    ring = block.rings
-    source = tiles.loader(block)
-    tiles.load_q(source, ring["Q_full"])
-    for n in cutlass.range(0, block.trips, unroll=1):
-        load_period(ring, source, n)
-
-
-def softmax_a_period(ring: Any, tile_a: Any, n: Any, masked: bool) -> None:
-    """Period n of softmax_a in the steady state."""
-    tiles.wait(ring["V_full"], n - 1)
-    tiles.mma_pv(tile_a, n - 1)
-    tiles.wait(ring["K_full"], n)
-    tiles.mma_qk(tile_a, n)
-    tiles.wait_mma(1)  # release V by PV_a
-    tiles.arrive(ring["V_empty"], n - 1)
-    tiles.wait_mma(0)  # edge QK_a->MAX_a; release K by QK_a
-    tiles.arrive(ring["K_empty"], n)
-    tiles.row_max(tile_a, n, masked=masked)
-    tiles.exp2(tile_a, n)
-    tiles.row_sum(tile_a, n)
-    tiles.convert(tile_a, n)
-    tiles.rescale(tile_a, n)
+def softmax_a_work(
+    block: cutlass.Constexpr, tile: cutlass.Constexpr, i: cutlass.Constexpr, turn: cutlass.Constexpr, number: cutlass.Int32,
+) -> None:  # fmt: skip
+    """A work tile of softmax_a."""
+    ring, work = block.rings, tiles.locate(block, number)
+    tiles.begin(i)
+    tile = tiles.begin_work(tile, work)
+    tiles.wait_slot(ring["Q_full"], tile.subtile, turn)
+    if work.trips > 0:
+        tiles.wait(ring["K_full"], i)
+        tiles.mma_qk(tile, i)
+        tiles.wait_mma(0)  # edge QK_a->MAX_a
+        tiles.row_max(tile, i, masked=True)
+        tiles.exp2(tile, i)
+        tiles.row_sum(tile, i)
+        tiles.convert(tile, i)
+        tiles.rescale(tile, i)
+        tiles.advance(i)
+        if cutlass.const_expr(block.causal):
+            for _ in cutlass.range(1, work.masked, unroll=1):
+                softmax_a_period(ring, tile, i, masked=True)
+        for _ in cutlass.range(work.masked, work.trips, unroll=1):
+            softmax_a_period(ring, tile, i, masked=False)
+        tiles.wait(ring["V_full"], i - 1)
+        tiles.mma_pv(tile, i - 1)
+        tiles.wait_mma(0)  # release V by PV_a
+        tiles.arrive(ring["V_empty"], i - 1)
+    tiles.arrive_slot(ring["Q_empty"], tile.subtile)
+    tiles.finish(tile, barrier_id=1 + tile.subtile)
 
 
 @cute.jit
 def softmax_a(block: cutlass.Constexpr) -> None:
     """4 warps; sub-tile a; the schedule asks for 160 registers a thread."""
-    ring = block.rings
-    tile_a = tiles.consumer(block, subtile=0)
-    tiles.wait(ring["Q_full"], 0)
-    if block.trips > 0:
-        tiles.wait(ring["K_full"], 0)
-        tiles.mma_qk(tile_a, 0)
-        tiles.wait_mma(0)  # edge QK_a->MAX_a; release K by QK_a
-        tiles.arrive(ring["K_empty"], 0)
-        tiles.row_max(tile_a, 0, masked=True)
-        tiles.exp2(tile_a, 0)
-        tiles.row_sum(tile_a, 0)
-        tiles.convert(tile_a, 0)
-        tiles.rescale(tile_a, 0)
-        if cutlass.const_expr(block.causal):
-            for n in cutlass.range(1, block.masked, unroll=1):
-                softmax_a_period(ring, tile_a, n, masked=True)
-        for n in cutlass.range(block.masked, block.trips, unroll=1):
-            softmax_a_period(ring, tile_a, n, masked=False)
-        tiles.wait(ring["V_full"], block.trips - 1)
-        tiles.mma_pv(tile_a, block.trips - 1)
-        tiles.wait_mma(0)  # release V by PV_a
-        tiles.arrive(ring["V_empty"], block.trips - 1)
-    tiles.finish(tile_a, barrier_id=1)
+    i, turn = tiles.start((5, 6), peeked=("V_full", "K_full")), tiles.start((1, 2))
+    tile = tiles.consumer(block, subtile=0)
+    number = tiles.first(block, turn)
+    while number < block.work_tiles:
+        softmax_a_work(block, tile, i, turn, number)
+        number = tiles.following(block, turn, number)
+    tiles.leave(tile)
 
 
-def softmax_b_period(ring: Any, tile_b: Any, n: Any, masked: bool) -> None:
-    """Period n of softmax_b in the steady state."""
-    tiles.wait(ring["K_full"], n)
-    tiles.mma_qk(tile_b, n)
-    tiles.wait(ring["V_full"], n - 1)
-    tiles.mma_pv(tile_b, n - 1)
-    tiles.wait_mma(1)  # edge QK_b->MAX_b; release K by QK_b
-    tiles.arrive(ring["K_empty"], n)
-    tiles.row_max(tile_b, n, masked=masked)
-    tiles.exp2(tile_b, n)
+def softmax_b_period(ring: Any, tile: Any, i: Any, masked: bool) -> None:
+    """A period of softmax_b in the steady state."""
+    tiles.wait_peeked(ring["K_full"], i)
+    tiles.mma_qk(tile, i)
+    tiles.wait_peeked(ring["V_full"], i - 1)
+    tiles.mma_pv(tile, i - 1)
+    tiles.wait_mma(1)  # edge QK_b->MAX_b
+    tiles.peek(ring["K_full"], i + 1)
+    tiles.peek(ring["V_full"], i)
+    tiles.row_max(tile, i, masked=masked)
+    tiles.exp2(tile, i)
     tiles.wait_mma(0)  # registers P_b by PV_b; release V by PV_b
-    tiles.arrive(ring["V_empty"], n - 1)
-    tiles.convert(tile_b, n)
-    tiles.row_sum(tile_b, n)
-    tiles.rescale(tile_b, n)
+    tiles.arrive(ring["V_empty"], i - 1)
+    tiles.convert(tile, i)
+    tiles.row_sum(tile, i)
+    tiles.rescale(tile, i)
+    tiles.advance(i)
+
+
+@cute.jit
+def softmax_b_work(
+    block: cutlass.Constexpr, tile: cutlass.Constexpr, i: cutlass.Constexpr, turn: cutlass.Constexpr, number: cutlass.Int32,
+) -> None:  # fmt: skip
+    """A work tile of softmax_b."""
+    ring, work = block.rings, tiles.locate(block, number)
+    tiles.begin(i)
+    tile = tiles.begin_work(tile, work)
+    tiles.wait_slot(ring["Q_full"], tile.subtile, turn)
+    if work.trips > 0:
+        tiles.wait(ring["K_full"], i)
+        tiles.mma_qk(tile, i)
+        tiles.wait_mma(0)  # edge QK_b->MAX_b
+        tiles.row_max(tile, i, masked=True)
+        tiles.exp2(tile, i)
+        tiles.convert(tile, i)
+        tiles.row_sum(tile, i)
+        tiles.rescale(tile, i)
+        tiles.advance(i)
+        if cutlass.const_expr(block.causal):
+            for _ in cutlass.range(1, work.masked, unroll=1):
+                softmax_b_period(ring, tile, i, masked=True)
+        for _ in cutlass.range(work.masked, work.trips, unroll=1):
+            softmax_b_period(ring, tile, i, masked=False)
+        tiles.wait(ring["V_full"], i - 1)
+        tiles.mma_pv(tile, i - 1)
+        tiles.wait_mma(0)  # registers P_b by PV_b; release V by PV_b
+        tiles.arrive(ring["V_empty"], i - 1)
+    tiles.arrive_slot(ring["Q_empty"], tile.subtile)
+    tiles.finish(tile, barrier_id=1 + tile.subtile)
 
 
 @cute.jit
 def softmax_b(block: cutlass.Constexpr) -> None:
     """4 warps; sub-tile b; the schedule asks for 160 registers a thread."""
-    ring = block.rings
-    tile_b = tiles.consumer(block, subtile=1)
-    tiles.wait(ring["Q_full"], 1)
-    if block.trips > 0:
-        tiles.wait(ring["K_full"], 0)
-        tiles.mma_qk(tile_b, 0)
-        tiles.wait_mma(0)  # edge QK_b->MAX_b; release K by QK_b
-        tiles.arrive(ring["K_empty"], 0)
-        tiles.row_max(tile_b, 0, masked=True)
-        tiles.exp2(tile_b, 0)
-        tiles.convert(tile_b, 0)
-        tiles.row_sum(tile_b, 0)
-        tiles.rescale(tile_b, 0)
-        if cutlass.const_expr(block.causal):
-            for n in cutlass.range(1, block.masked, unroll=1):
-                softmax_b_period(ring, tile_b, n, masked=True)
-        for n in cutlass.range(block.masked, block.trips, unroll=1):
-            softmax_b_period(ring, tile_b, n, masked=False)
-        tiles.wait(ring["V_full"], block.trips - 1)
-        tiles.mma_pv(tile_b, block.trips - 1)
-        tiles.wait_mma(0)  # registers P_b by PV_b; release V by PV_b
-        tiles.arrive(ring["V_empty"], block.trips - 1)
-    tiles.finish(tile_b, barrier_id=2)
+    i, turn = tiles.start((5, 6), peeked=("K_full", "V_full")), tiles.start((1, 2))
+    tile = tiles.consumer(block, subtile=1)
+    number = tiles.first(block, turn)
+    while number < block.work_tiles:
+        softmax_b_work(block, tile, i, turn, number)
+        number = tiles.following(block, turn, number)
+    tiles.leave(tile)
 
 
-def softmax_c_period(ring: Any, tile_c: Any, n: Any, masked: bool) -> None:
-    """Period n of softmax_c in the steady state."""
-    tiles.wait(ring["V_full"], n - 1)
-    tiles.mma_pv(tile_c, n - 1)
-    tiles.row_sum(tile_c, n - 1)
-    tiles.wait(ring["K_full"], n)
-    tiles.mma_qk(tile_c, n)
+def softmax_c_period(ring: Any, tile: Any, i: Any, masked: bool) -> None:
+    """A period of softmax_c in the steady state."""
+    tiles.wait_peeked(ring["V_full"], i - 1)
+    tiles.mma_pv(tile, i - 1)
+    tiles.row_sum(tile, i - 1)
+    tiles.wait_peeked(ring["K_full"], i)
+    tiles.mma_qk(tile, i)
     tiles.wait_mma(1)  # release V by PV_c
-    tiles.arrive(ring["V_empty"], n - 1)
-    tiles.wait_mma(0)  # edge QK_c->MAX_c; release K by QK_c
-    tiles.arrive(ring["K_empty"], n)
-    tiles.row_max(tile_c, n, masked=masked)
-    tiles.exp2(tile_c, n)
-    tiles.convert(tile_c, n)
-    tiles.rescale(tile_c, n)
+    tiles.arrive(ring["V_empty"], i - 1)
+    tiles.peek(ring["V_full"], i)
+    tiles.peek(ring["K_full"], i + 1)
+    tiles.wait_mma(0)  # edge QK_c->MAX_c
+    tiles.row_max(tile, i, masked=masked)
+    tiles.exp2(tile, i)
+    tiles.convert(tile, i)
+    tiles.rescale(tile, i)
+    tiles.advance(i)
+
+
+@cute.jit
+def softmax_c_work(
+    block: cutlass.Constexpr, tile: cutlass.Constexpr, i: cutlass.Constexpr, turn: cutlass.Constexpr, number: cutlass.Int32,
+) -> None:  # fmt: skip
+    """A work tile of softmax_c."""
+    ring, work = block.rings, tiles.locate(block, number)
+    tiles.begin(i)
+    tile = tiles.begin_work(tile, work)
+    tiles.wait_slot(ring["Q_full"], tile.subtile, turn)
+    if work.trips > 0:
+        tiles.wait(ring["K_full"], i)
+        tiles.mma_qk(tile, i)
+        tiles.wait_mma(0)  # edge QK_c->MAX_c
+        tiles.row_max(tile, i, masked=True)
+        tiles.exp2(tile, i)
+        tiles.convert(tile, i)
+        tiles.rescale(tile, i)
+        tiles.advance(i)
+        if cutlass.const_expr(block.causal):
+            for _ in cutlass.range(1, work.masked, unroll=1):
+                softmax_c_period(ring, tile, i, masked=True)
+        for _ in cutlass.range(work.masked, work.trips, unroll=1):
+            softmax_c_period(ring, tile, i, masked=False)
+        tiles.wait(ring["V_full"], i - 1)
+        tiles.mma_pv(tile, i - 1)
+        tiles.row_sum(tile, i - 1)
+        tiles.wait_mma(0)  # release V by PV_c
+        tiles.arrive(ring["V_empty"], i - 1)
+    tiles.arrive_slot(ring["Q_empty"], tile.subtile)
+    tiles.finish(tile, barrier_id=1 + tile.subtile)
 
 
 @cute.jit
 def softmax_c(block: cutlass.Constexpr) -> None:
     """4 warps; sub-tile c; the schedule asks for 160 registers a thread."""
-    ring = block.rings
-    tile_c = tiles.consumer(block, subtile=2)
-    tiles.wait(ring["Q_full"], 2)
-    if block.trips > 0:
-        tiles.wait(ring["K_full"], 0)
-        tiles.mma_qk(tile_c, 0)
-        tiles.wait_mma(0)  # edge QK_c->MAX_c; release K by QK_c
-        tiles.arrive(ring["K_empty"], 0)
-        tiles.row_max(tile_c, 0, masked=True)
-        tiles.exp2(tile_c, 0)
-        tiles.convert(tile_c, 0)
-        tiles.rescale(tile_c, 0)
-        if cutlass.const_expr(block.causal):
-            for n in cutlass.range(1, block.masked, unroll=1):
-                softmax_c_period(ring, tile_c, n, masked=True)
-        for n in cutlass.range(block.masked, block.trips, unroll=1):
-            softmax_c_period(ring, tile_c, n, masked=False)
-        tiles.wait(ring["V_full"], block.trips - 1)
-        tiles.mma_pv(tile_c, block.trips - 1)
-        tiles.row_sum(tile_c, block.trips - 1)
-        tiles.wait_mma(0)  # release V by PV_c
-        tiles.arrive(ring["V_empty"], block.trips - 1)
-    tiles.finish(tile_c, barrier_id=3)
+    i, turn = tiles.start((5, 6), peeked=("V_full", "K_full")), tiles.start((1, 2))
+    tile = tiles.consumer(block, subtile=2)
+    number = tiles.first(block, turn)
+    while number < block.work_tiles:
+        softmax_c_work(block, tile, i, turn, number)
+        number = tiles.following(block, turn, number)
+    tiles.leave(tile)
+
+
+def load_period(ring: Any, source: Any, i: Any) -> None:
+    """A period of load in the steady state."""
+    tiles.load_k(source, i, ring["K_full"])
+    tiles.wait(ring["V_empty"], i, distance=5)
+    tiles.load_v(source, i, ring["V_full"])
+    tiles.advance(i)
+
+
+@cute.jit
+def load_work(
+    block: cutlass.Constexpr, i: cutlass.Constexpr, turn: cutlass.Constexpr, number: cutlass.Int32,
+) -> None:  # fmt: skip
+    """A work tile of load."""
+    ring, work = block.rings, tiles.locate(block, number)
+    tiles.begin(i)
+    source = tiles.loader(block, work)
+    for _ in cutlass.range(0, work.trips, unroll=1):
+        load_period(ring, source, i)
+
+
+@cute.jit
+def load(block: cutlass.Constexpr) -> None:
+    """1 warp; the schedule asks for 24 registers a thread."""
+    i, turn = tiles.start((5, 6)), tiles.start((1, 2))
+    number = tiles.first(block, turn)
+    while number < block.work_tiles:
+        load_work(block, i, turn, number)
+        number = tiles.following(block, turn, number)
 
 
 @cute.kernel
 def kernel(
     q_tma: cute.CopyAtom, q: cute.Tensor, k_tma: cute.CopyAtom, k: cute.Tensor, v_tma: cute.CopyAtom, v: cute.Tensor,
-    o_tma: cute.CopyAtom, o: cute.Tensor, lse: cute.Tensor | None, seqlen_q: cutlass.Int32, seqlen_k: cutlass.Int32,
-    heads_per_kv: cutlass.Int32, softmax_scale: cutlass.Float32, causal: cutlass.Constexpr, dtype: cutlass.Constexpr,
+    o_tma: cute.CopyAtom, o: cute.Tensor, lse: cute.Tensor | None, counter: cute.Tensor | None, batch: cutlass.Int32,
+    seqlen_q: cutlass.Int32, heads: cutlass.Int32, seqlen_k: cutlass.Int32, kv_heads: cutlass.Int32,
+    softmax_scale: cutlass.Float32, causal: cutlass.Constexpr, dtype: cutlass.Constexpr,
 ) -> None:  # fmt: skip
     """A block: every warp group goes to its role."""
     given = tiles.Operands((q_tma, q), (k_tma, k), (v_tma, v), (o_tma, o))
-    block = tiles.enter(TILES, STORAGE, BARRIERS, causal, dtype, given, lse, seqlen_q, seqlen_k, heads_per_kv, softmax_scale)
+    shape = (batch, seqlen_q, heads, seqlen_k, kv_heads)
+    block = tiles.enter(TILES, STORAGE, BARRIERS, causal, dtype, given, lse, counter, shape, softmax_scale)
     if block.warp < 4:
         cute.arch.setmaxregister_increase(160)
         softmax_a(block)
@@ -212,6 +304,8 @@ def kernel(
         cute.arch.setmaxregister_decrease(24)
         if block.warp == 12:
             load(block)
+        if block.warp == 13:
+            queries(block)
 
 
 kernel.set_name_prefix("twill_sm90_attn_fwd_d64", remove_cutlass_symbol=True, keep_mangled_name=False)
@@ -219,13 +313,16 @@ kernel.set_name_prefix("twill_sm90_attn_fwd_d64", remove_cutlass_symbol=True, ke
 
 @cute.jit
 def attn_fwd(
-    q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Tensor, lse: cute.Tensor | None, softmax_scale: cutlass.Float32,
-    causal: cutlass.Constexpr, stream: cuda.CUstream,
+    q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Tensor, lse: cute.Tensor | None, counter: cute.Tensor | None,
+    softmax_scale: cutlass.Float32, sm_count: cutlass.Int32, causal: cutlass.Constexpr, stream: cuda.CUstream,
 ) -> None:  # fmt: skip
-    """O = softmax(Q K^T * softmax_scale) V; all (batch, seq, heads, dim), dim contiguous; lse (batch, heads, seq) or None."""
+    """O = softmax(Q K^T * softmax_scale) V; all (batch, seq, heads, dim), dim contiguous; lse (batch, heads, seq) or None.
+
+    At most ``sm_count`` blocks are launched. They take work tiles in turn or, given a ``counter``, as they come to need them.
+    A counter is one int32 in global memory, 0 before and after, and belongs to one launch at a time.
+    """
     given = tiles.operands(TILES, STORAGE, q, k, v, o)
-    grid = (cute.ceil_div(q.shape[1], TILES.rows), q.shape[2], q.shape[0])
     kernel(
-        *given.q, *given.k, *given.v, *given.o, lse, q.shape[1], k.shape[1], q.shape[2] // k.shape[2], softmax_scale, causal,
-        q.element_type,
-    ).launch(grid=grid, block=(512, 1, 1), smem=tiles.smem_bytes(STORAGE, BARRIERS), stream=stream)  # fmt: skip
+        *given.q, *given.k, *given.v, *given.o, lse, counter, q.shape[0], q.shape[1], q.shape[2], k.shape[1], k.shape[2],
+        softmax_scale, causal, q.element_type,
+    ).launch(grid=tiles.grid(TILES, q, sm_count), block=(512, 1, 1), smem=tiles.smem_bytes(STORAGE, BARRIERS), stream=stream)  # fmt: skip

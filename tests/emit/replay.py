@@ -20,6 +20,27 @@ OPS = {
 LETTERS = "abcdefgh"
 
 
+class Cursor:
+    """Where a role stands, as a plain number."""
+
+    def __init__(self, state: list[int], offset: int = 0) -> None:
+        self.state, self.offset = state, offset
+
+    @property
+    def number(self) -> int:
+        return self.state[0] + self.offset
+
+    def __add__(self, by: int) -> Cursor:
+        return Cursor(self.state, self.offset + by)
+
+    def __sub__(self, by: int) -> Cursor:
+        return self + -by
+
+
+def _advance(i: Cursor, by: int = 1) -> None:
+    i.state[0] += by
+
+
 @dataclass
 class Recorder:
     """The tile operations. Each op says which iteration it is for, and which copies of its inputs it reads."""
@@ -27,20 +48,29 @@ class Recorder:
     events: list[Event] = field(default_factory=list)
     latest: dict[str, int] = field(default_factory=dict)
     masked: list[tuple[int, bool]] = field(default_factory=list)
+    peeked: dict[str, int] = field(default_factory=dict)
 
-    def wait(self, ring: str, iteration: int, distance: int = 0) -> None:
-        if ring != "Q_full":
-            self.events.append(("wait", ring, iteration - distance))
+    def wait(self, ring: str, i: Cursor, distance: int = 0) -> None:
+        self.events.append(("wait", ring, i.number - distance))
 
-    def arrive(self, ring: str, iteration: int) -> None:
-        self.events.append(("arrive", ring, iteration))
+    def peek(self, ring: str, i: Cursor) -> None:
+        self.peeked[ring] = i.number
+
+    def wait_peeked(self, ring: str, i: Cursor) -> None:
+        """A look ahead must have been at the completion that is now waited for, and at no other."""
+        assert self.peeked.pop(ring, i.number) == i.number, (ring, i.number)
+        self.wait(ring, i)
+
+    def arrive(self, ring: str, i: Cursor) -> None:
+        self.events.append(("arrive", ring, i.number))
 
     def wait_mma(self, pending: int) -> None:
         self.events.append(("wait_mma", pending))
 
     def op(self, name: str) -> Callable[..., None]:
-        def call(x: Any, iteration: int, *rest: Any, scores: int = 0, factors: int = 0, **other: Any) -> None:
-            letter = "" if x == "source" else f"_{x}"
+        def call(x: Any, i: Cursor, *rest: Any, scores: int = 0, factors: int = 0, **other: Any) -> None:
+            iteration = i.number
+            letter = "" if x == "source" else f"_{LETTERS[x.subtile]}"
             self.events.append(("op", OPS[name] + letter, iteration))
             self.latest[name] = iteration
             if name in ("row_max", "exp2", "row_sum", "convert"):
@@ -110,13 +140,20 @@ class Emitted:
     tiles: ModuleType
 
     def run(self, role: str, trips: int, masked: int = 1, causal: bool = False) -> Recorder:
-        """What a role does in a block of ``trips`` iterations, the first ``masked`` of them masked."""
+        """What a role does for one work tile of ``trips`` iterations, the first ``masked`` of them masked."""
         recorder = Recorder()
         rings = {name: name for name in self.names["BARRIERS"]}
-        block = SimpleNamespace(rings=rings, trips=trips, masked=masked, causal=causal)
-        self.tiles.__dict__.update(wait=recorder.wait, arrive=recorder.arrive, wait_mma=recorder.wait_mma)
+        block = SimpleNamespace(rings=rings, causal=causal, work_tiles=1)
+        work = SimpleNamespace(trips=trips, masked=masked)
+        self.tiles.__dict__.update(
+            wait=recorder.wait, arrive=recorder.arrive, wait_mma=recorder.wait_mma, peek=recorder.peek, wait_peeked=recorder.wait_peeked,
+            start=lambda *a, **k: Cursor([0]), advance=_advance, begin=lambda i: None, locate=lambda block, number: work,
+            first=lambda *a: 0, following=lambda *a: 1,
+        )  # fmt: skip
         self.tiles.__dict__.update({name: recorder.op(name) for name in OPS})
-        self.names[role](block)
+        function, warp = self.names["ROLES"][role]
+        alone = sum(f == function for f, _ in self.names["ROLES"].values()) == 1
+        self.names[function](*((block,) if alone else (block, warp // 4)))
         return recorder
 
 
@@ -125,8 +162,9 @@ def load(text: str) -> Emitted:
     tiles = ModuleType("twill.emit.sm90.tiles")
     tiles.__dict__.update(
         Tiles=SimpleNamespace, Buffer=SimpleNamespace, RingShape=SimpleNamespace, Operands=SimpleNamespace,
-        loader=lambda block: "source", load_q=lambda *a: None, finish=lambda *a, **k: None,
-        consumer=lambda block, subtile, **copies: LETTERS[subtile],
+        loader=lambda block, work: "source", finish=lambda *a, **k: None, leave=lambda x: None,
+        consumer=lambda block, subtile, **copies: SimpleNamespace(subtile=subtile), begin_work=lambda x, work: x,
+        wait_slot=lambda *a: None, arrive_slot=lambda *a: None,
     )  # fmt: skip
     names: dict[str, Any] = {}
     with _stand_ins(tiles):

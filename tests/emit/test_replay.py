@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import cache
+from operator import sub
 from pathlib import Path
 
 import pytest
@@ -77,14 +78,20 @@ def test_masked_iterations_are_masked(name: str, causal: bool) -> None:
 def test_storage_and_barriers_are_those_of_the_program(name: str) -> None:
     _, program, text = case(name)
     names = replay.load(text).names
-    assert {k: (b.offset, b.stride, b.stages) for k, b in names["STORAGE"].items()} == {
-        s.name: (s.offset, s.stride, s.stages) for s in program.storage
-    }
+    placed = {k: (b.offset, b.stride, b.stages) for k, b in names["STORAGE"].items()}
+    end = max(s.offset + s.stride * s.stages for s in program.storage)
+    if all(s.name != "O_staging" for s in program.storage) and "O_staging" in placed:
+        assert placed.pop("O_staging")[0] >= end
+    assert placed == {s.name: (s.offset, s.stride, s.stages) for s in program.storage}
     rings = {k: (b.slots, b.arrivals, getattr(b, "tx_bytes", 0)) for k, b in names["BARRIERS"].items()}
-    q = rings.pop("Q_full")
+    tiles, warps = names["TILES"], sum(r.warps for r in program.roles)
+    assert {name: rings.pop(name) for name in ("Q_full", "Q_empty", "work_full", "work_empty")} == {
+        "Q_full": (tiles.subtiles, 1, 64 * tiles.head_dim * 2),
+        "Q_empty": (tiles.subtiles, 4, 0),
+        "work_full": (2, 1, 0),
+        "work_empty": (2, warps, 0),
+    }
     assert rings == {b.name: (b.slots, b.arrivals, b.tx_bytes) for b in program.barriers}
-    tiles = names["TILES"]
-    assert q == (tiles.subtiles, 1, 64 * tiles.head_dim * 2)
     for b in program.barriers:
         assert "; ".join(b.guards) in text
 
@@ -95,12 +102,13 @@ def test_registers_fit_the_file_and_cover_the_requests(name: str) -> None:
     seats = re.findall(r"setmaxregister_(increase|decrease)\((\d+)\)", text)
     granted = [int(r) for _, r in seats]
     threads = int(re.findall(r"block=\((\d+), 1, 1\)", text)[0])
-    assert threads == 128 * len(seats)
+    ends = [int(w) for w in re.findall(r"if block.warp < (\d+):", text)] + [threads // 32]
+    granted = [g for g, n in zip(granted, map(sub, ends, [0, *ends]), strict=True) for _ in range(n // 4)]
     assert 128 * sum(granted) <= 65536
     wanted = [r.registers_per_thread for r in program.roles if r.warps == 4]
     assert all(g >= w for g, w in zip(granted, wanted, strict=False))
     at_launch = 65536 // threads // 8 * 8
-    assert [kind for kind, _ in seats] == ["increase" if g > at_launch else "decrease" for g in granted]
+    assert all((kind == "increase") == (int(g) > at_launch) for kind, g in seats)
 
 
 def test_roles_of_many_stages_have_code_for_short_loops() -> None:
@@ -114,7 +122,7 @@ def test_roles_of_many_stages_have_code_for_short_loops() -> None:
         late.append(replace(role, body=tuple(body)))
     changed = replace(program, roles=tuple(late))
     text = emit(found, changed, "a test")
-    assert "if block.trips == 1:" in text
+    assert "if work.trips == 1:" in text
     assert "tiles.consumer(block, subtile=0, scores=3, factors=3)" in text
     emitted = replay.load(text)
     for role in changed.roles:
@@ -144,5 +152,5 @@ def test_two_schedules_of_one_graph_give_two_orders() -> None:
     bodies = set()
     for name in ("sm90_attn_fwd_d128", *(n for n in OTHERS if "one_copy" in n)):
         text = case(name)[2]
-        bodies.add(text[text.index("def softmax_a_period") : text.index("def softmax_b_period")])
+        bodies.add(re.search(r"def softmax(_a)?_period.*?@cute", text, re.S).group(0))  # type: ignore[union-attr]
     assert len(bodies) == 2

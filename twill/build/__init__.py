@@ -36,8 +36,9 @@ def load(kernel: str | Path, variant: Variant, *, arch: str = "sm_90a") -> Calla
     """The compiled host function of a kernel, loaded through TVM-FFI.
 
     It takes what the file's host function takes, except constants of the variant and the stream, which is that of the caller's
-    framework: ``f(q, k, v, o, lse or None, softmax_scale, sm_count)``. Tensors are (batch, seq, heads, dim) with dim contiguous, other
-    strides multiples of 8 elements and data aligned to 16 bytes; lse is (batch, heads, seq) in fp32.
+    framework: ``f(q, k, v, o, lse or None, counter, softmax_scale, sm_count)``. Tensors are (batch, seq, heads, dim) with dim
+    contiguous, other strides multiples of 8 elements and data aligned to 16 bytes; lse is (batch, heads, seq) in fp32; counter is one
+    int32 in global memory, 0 before and after, that belongs to one launch at a time.
 
     Raises
     ------

@@ -14,7 +14,7 @@ __all__ = ["ARCHITECTURES", "KernelFile", "Variant", "find", "names", "read"]
 ARCHITECTURES = {"sm90": ("sm_90a",)}
 """Targets that the tile operations of a package `twill.emit.<key>` compile for."""
 
-ARGUMENTS = frozenset({"q", "k", "v", "o", "lse", "softmax_scale", "sm_count", "causal", "stream"})
+ARGUMENTS = frozenset({"q", "k", "v", "o", "lse", "counter", "softmax_scale", "sm_count", "causal", "stream"})
 """Parameters of a host function that the build knows how to supply."""
 
 

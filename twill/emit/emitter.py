@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from twill.check import CheckedSchedule
 from twill.emit.errors import EmitError
 from twill.emit.expansion import Expansion, expand
+from twill.emit.families import families
 from twill.emit.launch import launch
 from twill.emit.request import AttentionForward, attention_forward
 from twill.emit.rotation import rotated
@@ -40,7 +41,8 @@ def emit(checked: CheckedSchedule, program: WarpProgram, command: str) -> str:
     for e in expansions.values():
         _scores_stay(request, e, mmas)
         _one_p(request, e)
-    return text(Plan(checked, program, request, expansions, launch(program, checked.machine, request.subtiles), command))
+    seats = launch(program, checked.machine, request.subtiles, 64 * request.subtiles * request.head_dim_v * 2)
+    return text(Plan(checked, program, request, families(request, expansions, seats.seats), seats, command))
 
 
 def _reads(request: AttentionForward) -> Mapping[str, frozenset[str]]:

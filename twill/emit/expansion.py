@@ -7,7 +7,7 @@ That is right for every trip count T >= S - 1; smaller ones are expanded one by 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from twill.lower import Execute, Instruction, Role, WaitOwn
 
@@ -21,12 +21,13 @@ class Iteration:
     base: str
     offset: int
 
-    def text(self, trips: str = "trips") -> str:
-        """As Python: ``2``, ``n - 1``, ``trips - 1``."""
-        if self.base == "0":
-            return str(self.offset)
-        name = trips if self.base == "trips" else self.base
-        return name if self.offset == 0 else f"{name} {'-' if self.offset < 0 else '+'} {abs(self.offset)}"
+    def relative(self, here: str) -> str:
+        """As Python, where ``here`` names the base: ``i``, ``i - 1``."""
+        return here if self.offset == 0 else f"{here} {'-' if self.offset < 0 else '+'} {abs(self.offset)}"
+
+    def later(self, by: int) -> Iteration:
+        """The iteration ``by`` after this one."""
+        return replace(self, offset=self.offset + by)
 
 
 @dataclass(frozen=True, slots=True)

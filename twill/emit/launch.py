@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from twill.emit.errors import EmitError
@@ -13,6 +14,9 @@ __all__ = ["Launch", "Seat", "launch"]
 
 THREADS = 32 * WARPGROUP
 STEP = 8
+SWIZZLE_ALIGNMENT = 1024
+FRAME_BYTES = 1024
+"""What barriers and announced work tiles take at most."""
 MOST = 240
 """Registers a thread that a granted request does not go beyond; 255 can be encoded, and setmaxnreg counts in steps of 8."""
 
@@ -33,14 +37,21 @@ class Seat:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The block: its warpgroups in order, its threads, and the named barrier of each sub-tile's epilogue."""
+    """The block: its warpgroups in order, its threads, the named barrier of each sub-tile's epilogue, and what the frame adds.
+
+    Warp ``queries`` loads Q and shares out work tiles; ``listeners`` warps hear from it. ``o_offset`` is where O is staged in SMEM, if
+    not where Q lies.
+    """
 
     seats: tuple[Seat, ...]
     threads: int
     first_barrier: int
+    queries: int
+    listeners: int
+    o_offset: int | None
 
 
-def launch(program: WarpProgram, machine: Machine, subtiles: int) -> Launch:
+def launch(program: WarpProgram, machine: Machine, subtiles: int, o_bytes: int) -> Launch:
     """Seat the roles. What the requests leave of the register file is shared out among the roles that hold tiles.
 
     The schedule's request counts tiles and statistics; addresses, masks and the second copy of the loop for masked tiles come on
@@ -68,4 +79,24 @@ def launch(program: WarpProgram, machine: Machine, subtiles: int) -> Launch:
     ids = NamedBarriers(1 + max((b.named_id or 0 for b in program.barriers), default=0))
     if ids.left < subtiles:
         raise EmitError(f"{subtiles} epilogues need a named barrier each; {ids.left} are left", "solve it with fewer groups")
-    return Launch(tuple(seats), threads, ids.take("epilogue"))
+    listeners = sum(role.warps for role in program.roles)
+    return Launch(tuple(seats), threads, ids.take("epilogue"), _free_warp(seats), listeners, _o_offset(program, machine, o_bytes))
+
+
+def _free_warp(seats: Sequence[Seat]) -> int:
+    """A warp without a role, beside warps that hold no tiles."""
+    for seat in seats:
+        used = sum(r.warps for r, _ in seat.roles)
+        if used % WARPGROUP:
+            return seat.first_warp + used
+    raise EmitError("no warp is left that could load Q and share out work tiles", "solve it with fewer groups")
+
+
+def _o_offset(program: WarpProgram, machine: Machine, o_bytes: int) -> int | None:
+    """Room for O behind the buffers of the schedule, so that the next Q can be loaded while O is being stored."""
+    staged = [s.offset for s in program.storage if s.name == "O_staging"]
+    if staged:
+        return staged[0]
+    end = max(s.offset + s.stride * s.stages for s in program.storage)
+    end = -(-end // SWIZZLE_ALIGNMENT) * SWIZZLE_ALIGNMENT
+    return end if end + o_bytes + FRAME_BYTES <= int(machine.memories["smem"].capacity.value) else None

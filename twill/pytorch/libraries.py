@@ -41,7 +41,7 @@ def libraries() -> Path | None:
 
 @cache
 def function_of(kernel: KernelFile, dtype: Literal["bf16", "fp16"], causal: bool, lse: bool) -> Callable[..., Any]:
-    """The host function ``f(q, k, v, o, lse or None, softmax_scale, sm_count)`` of a kernel.
+    """The host function ``f(q, k, v, o, lse or None, counter, softmax_scale, sm_count)`` of a kernel.
 
     Raises
     ------

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import torch
 
+from twill.pytorch.counters import counter_of
 from twill.pytorch.errors import AttentionError
 from twill.pytorch.libraries import function_of
 from twill.pytorch.operands import ALIGNMENT_BYTES, AS_IT_IS, Layout, Shapes, layout_of, shapes_of, shared_heads
@@ -110,10 +111,10 @@ def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: fl
         q, k, v = plan.operands((q, k, v))
     target = plan.target
     if target.index == torch.cuda.current_device():
-        plan.function(q, k, v, o, lse, scale, target.sm_count)
+        plan.function(q, k, v, o, lse, counter_of(target.index), scale, target.sm_count)
     else:
         with torch.cuda.device(target.index):
-            plan.function(q, k, v, o, lse, scale, target.sm_count)
+            plan.function(q, k, v, o, lse, counter_of(target.index), scale, target.sm_count)
     return o, lse
 
 

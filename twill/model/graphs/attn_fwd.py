@@ -128,11 +128,13 @@ def attn_fwd(machine: Machine, parameters: AttnFwd | None = None) -> LoopGraph:
     b.load("LV", "V", v_bytes, ctas=p.ctas)
     q_bytes, o_bytes = (s.subtiles * s.rows * width * s.element for width in (s.d, s.dv))
     b.buffer("Q", "smem", q_bytes, persistent=True)
-    if machine.accumulator == "tmem" and q_bytes + o_bytes + k_bytes + v_bytes <= 200 * 1024:
+    reserved = 1024 + 2 * STATISTIC_BYTES * s.subtiles * s.rows
+    stages, room = (1, 200 * 1024) if machine.accumulator == "tmem" else (3, machine.memories["smem"].capacity.value - reserved)
+    if q_bytes + o_bytes + stages * (k_bytes + v_bytes) <= room:
         b.buffer("O_staging", "smem", o_bytes, persistent=True)
     else:
         b.note("O is staged in the SMEM of Q once the loop is over")
-    b.reserve("smem", 1024 + 2 * STATISTIC_BYTES * s.subtiles * s.rows)
+    b.reserve("smem", reserved)
     names = []
     for i in range(s.subtiles):
         if machine.accumulator == "tmem":

@@ -8,7 +8,9 @@ from typing import Any
 import cutlass
 import cutlass.cute as cute
 
-__all__ = ["Ring", "arrive", "arrive_with_bytes", "initialize", "slot_of", "wait"]
+from twill.emit.sm90.tiles.iteration import Iteration, place
+
+__all__ = ["Ring", "arrive", "arrive_slot", "arrive_with_bytes", "initialize", "peek", "wait", "wait_peeked", "wait_slot"]
 
 BARRIER_BYTES = 8
 
@@ -17,25 +19,11 @@ BARRIER_BYTES = 8
 class Ring:
     """``slots`` mbarriers in SMEM from ``pointer`` on; ``arrivals`` complete a phase, with ``tx_bytes`` of TMA traffic if not 0."""
 
+    name: str
     pointer: Any
     slots: int
     arrivals: int
     tx_bytes: int = 0
-
-
-def slot_of(iteration: Any, slots: int) -> Any:
-    """``iteration`` mod ``slots``, at trace time if it is known then."""
-    if isinstance(iteration, int):
-        return iteration % slots
-    return cutlass.Int32(cutlass.Uint32(iteration) % cutlass.Uint32(slots)) if slots > 1 else 0
-
-
-def _parity(completion: Any, slots: int) -> Any:
-    """Parity of ``completion``, which is at least ``-slots``; the one before the first completion passes on a fresh barrier."""
-    if isinstance(completion, int):
-        return (completion // slots) % 2
-    lifted = cutlass.Uint32(completion + 2 * slots)
-    return cutlass.Int32((lifted // cutlass.Uint32(slots)) & cutlass.Uint32(1))
 
 
 def initialize(ring: Ring) -> None:
@@ -45,24 +33,54 @@ def initialize(ring: Ring) -> None:
             cute.arch.mbarrier_init(ring.pointer + i, ring.arrivals)
 
 
-def wait(ring: Ring, iteration: Any, distance: int = 0) -> None:
-    """Wait for completion ``iteration - distance``; passes at once if that is negative."""
+def wait(ring: Ring, i: Iteration, distance: int = 0) -> None:
+    """Wait for completion ``i - distance``; passes at once where that lies before the first."""
     if not 0 <= distance <= ring.slots:
         raise ValueError(f"a wait of distance {distance} on a ring of {ring.slots} slots cannot tell phases apart")
-    completion = iteration - distance
-    if isinstance(completion, int) and completion < 0:
-        return
-    slot = slot_of(iteration - distance + ring.slots, ring.slots)
-    cute.arch.mbarrier_wait(ring.pointer + slot, _parity(completion, ring.slots))
+    slot, parity = place(i - distance, ring.slots)
+    cute.arch.mbarrier_wait(ring.pointer + slot, parity)
 
 
-def arrive(ring: Ring, iteration: Any) -> None:
-    """One arrival of each warp that calls, on completion ``iteration``."""
+def peek(ring: Ring, i: Iteration) -> None:
+    """Ask without blocking whether completion ``i`` is there, and keep the answer for `wait_peeked`.
+
+    A wait costs some 50 cycles even if it passes; asked for early, its answer is there when the role comes to need it. The completion
+    of the slot's turn before must have been waited for, else the answer could be that of two turns earlier.
+    """
+    slot, parity = place(i, ring.slots)
+    i.answers[i.peeked.index(ring.name)] = cutlass.Int32(cute.arch.mbarrier_test_wait(ring.pointer + slot, parity))
+
+
+@cute.jit
+def _wait_unless(answer: cutlass.Int32, pointer: cute.Pointer, parity: cutlass.Int32) -> None:
+    if answer == 0:
+        cute.arch.mbarrier_wait(pointer, parity)
+
+
+def wait_peeked(ring: Ring, i: Iteration) -> None:
+    """Wait for completion ``i`` unless the last `peek` at the ring has seen it."""
+    slot, parity = place(i, ring.slots)
+    _wait_unless(i.answers[i.peeked.index(ring.name)], ring.pointer + slot, parity)
+
+
+def arrive(ring: Ring, i: Iteration) -> None:
+    """One arrival of each warp that calls, on completion ``i``."""
     with cute.arch.elect_one():
-        cute.arch.mbarrier_arrive(ring.pointer + slot_of(iteration, ring.slots))
+        cute.arch.mbarrier_arrive(ring.pointer + place(i, ring.slots)[0])
 
 
-def arrive_with_bytes(ring: Ring, iteration: Any) -> None:
-    """The arrival of a TMA load on completion ``iteration``, which also announces its bytes. Comes before the load."""
+def arrive_with_bytes(ring: Ring, i: Iteration) -> None:
+    """The arrival of a TMA load on completion ``i``, which also announces its bytes. Comes before the load."""
     with cute.arch.elect_one():
-        cute.arch.mbarrier_arrive_and_expect_tx(ring.pointer + slot_of(iteration, ring.slots), ring.tx_bytes)
+        cute.arch.mbarrier_arrive_and_expect_tx(ring.pointer + place(i, ring.slots)[0], ring.tx_bytes)
+
+
+def wait_slot(ring: Ring, slot: Any, turn: Iteration) -> None:
+    """Wait for completion ``turn`` of one slot, of a ring whose slots count on their own."""
+    cute.arch.mbarrier_wait(ring.pointer + slot, place(turn, 1)[1])
+
+
+def arrive_slot(ring: Ring, slot: Any) -> None:
+    """One arrival of each warp that calls, on one slot of a ring whose slots count on their own."""
+    with cute.arch.elect_one():
+        cute.arch.mbarrier_arrive(ring.pointer + slot)

@@ -1,4 +1,4 @@
-"""What all warps of a block share: tensors, SMEM, barriers, the block's rows and its trip count."""
+"""What all warps of a block share: tensors, SMEM, barriers, and which work tiles there are."""
 
 from __future__ import annotations
 
@@ -14,15 +14,19 @@ from cutlass.utils import hopper_helpers
 
 from twill.emit.sm90.tiles.barriers import BARRIER_BYTES, Ring, initialize
 
-__all__ = ["Block", "Buffer", "Operands", "RingShape", "Tiles", "enter", "operands"]
+__all__ = ["Block", "Buffer", "Operands", "RingShape", "Tiles", "enter", "grid", "operands", "smem_bytes"]
 
+ANNOUNCED = 2
+"""Work tiles that a block can have announced and not all of its warps read yet."""
+L2_BYTES = 32 << 20
+"""Keys and values that are walked together should stay in L2: 50 MB on an H100 or H200, with room left for what passes through."""
 ROWS = 64
 """Query rows of a sub-tile: those of one wgmma of one warpgroup."""
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """Tile shapes of the kernel: ``subtiles`` x 64 query rows by ``keys`` keys an iteration."""
+    """Tile shapes of the kernel: a work tile of ``subtiles`` x 64 query rows by ``keys`` keys an iteration."""
 
     head_dim: int
     head_dim_v: int
@@ -31,7 +35,7 @@ class Tiles:
 
     @property
     def rows(self) -> int:
-        """Query rows of a block."""
+        """Query rows of a work tile."""
         return ROWS * self.subtiles
 
 
@@ -95,7 +99,8 @@ def operands(t: Tiles, storage: Mapping[str, Buffer], q: Any, k: Any, v: Any, o:
 class Block:
     """A block as its warps see it.
 
-    ``trips`` tiles of keys, walked from the last to the first; the first ``masked`` iterations need a mask.
+    ``work_tiles`` work tiles are shared out among the blocks of the grid, in turn or, with a ``counter``, as blocks come to ask for
+    the next; ``announced`` is where a block's warps then read what it got. ``section`` heads are walked together (see `locate`).
     """
 
     tiles: Tiles
@@ -106,22 +111,21 @@ class Block:
     k: Any
     v: Any
     o: Any
+    o_is_q: bool
     lse: Any
     rings: Mapping[str, Ring]
     warp: Any
-    first_row: Any
-    head: Any
-    kv_head: Any
-    batch: Any
+    heads: Any
+    group_size: Any
     seqlen_q: Any
     seqlen_k: Any
-    trips: Any
-    masked: Any
+    row_tiles: Any
+    heads_in_all: Any
+    work_tiles: Any
+    section: Any
+    counter: Any
+    announced: Any
     softmax_scale: Any
-
-    def key_tile(self, iteration: Any) -> Any:
-        """Index of the tile of keys of an iteration."""
-        return self.trips - 1 - iteration
 
 
 def _smem_tensor(base: Any, buffer: Buffer, layout: Any, dtype: Any) -> Any:
@@ -133,15 +137,20 @@ def _rings(base: Any, offset: int, shapes: Mapping[str, RingShape]) -> dict[str,
     rings: dict[str, Ring] = {}
     for name, shape in shapes.items():
         pointer = cute.recast_ptr(base + offset, dtype=cutlass.Int64)
-        rings[name] = Ring(pointer, shape.slots, shape.arrivals, shape.tx_bytes)
+        rings[name] = Ring(name, pointer, shape.slots, shape.arrivals, shape.tx_bytes)
         offset += BARRIER_BYTES * shape.slots
     return rings
 
 
-def smem_bytes(storage: Mapping[str, Buffer], barriers: Mapping[str, RingShape]) -> int:
-    """Dynamic SMEM of the kernel: the schedule's buffers, then its barriers."""
+def _ends(storage: Mapping[str, Buffer], barriers: Mapping[str, RingShape]) -> tuple[int, int]:
+    """Where the buffers end and the barriers begin, and where these end and announced work tiles begin."""
     end = max(b.offset + b.stride * b.stages for b in storage.values())
-    return end + BARRIER_BYTES * sum(b.slots for b in barriers.values())
+    return end, end + BARRIER_BYTES * sum(b.slots for b in barriers.values())
+
+
+def smem_bytes(storage: Mapping[str, Buffer], barriers: Mapping[str, RingShape]) -> int:
+    """Dynamic SMEM of the kernel: the schedule's buffers, then its barriers, then announced work tiles."""
+    return _ends(storage, barriers)[1] + 4 * ANNOUNCED
 
 
 def _initialize_all(rings: Mapping[str, Ring]) -> None:
@@ -157,36 +166,35 @@ def _start(rings: cutlass.Constexpr, warp: cutlass.Int32) -> None:
     cute.arch.sync_threads()
 
 
-def _trips(t: Tiles, causal: bool, first_row: Any, seqlen_q: Any, seqlen_k: Any) -> tuple[Any, Any]:
-    if not causal:
-        return (seqlen_k + (t.keys - 1)) // t.keys, 1
-    zero, shift = cutlass.Int32(0), seqlen_k - seqlen_q
-    end = cutlass.max(cutlass.min(seqlen_k, first_row + t.rows + shift), zero)
-    trips = (end + (t.keys - 1)) // t.keys
-    free = cutlass.min(cutlass.max(first_row + 1 + shift, zero) // t.keys, trips)
-    return trips, cutlass.max(trips - free, cutlass.Int32(1))
+def grid(t: Tiles, q: Any, sm_count: Any) -> tuple[Any, int, int]:
+    """Blocks of the launch: one a work tile, and no more than ``sm_count``."""
+    work_tiles = cute.ceil_div(q.shape[1], t.rows) * q.shape[2] * q.shape[0]
+    return (cutlass.max(cutlass.min(work_tiles, sm_count), cutlass.Int32(1)), 1, 1)
 
 
 def enter(
     t: Tiles, storage: Mapping[str, Buffer], barriers: Mapping[str, RingShape], causal: bool, dtype: Any, given: Operands,
-    lse: Any, seqlen_q: Any, seqlen_k: Any, group_size: Any, softmax_scale: Any,
+    lse: Any, counter: Any, shape: tuple[Any, Any, Any, Any, Any], softmax_scale: Any,
 ) -> Block:  # fmt: skip
-    """Find the block's place in the grid, lay out SMEM, initialize the barriers and let all warps see them."""
-    tile, head, batch = cute.arch.block_idx()
-    if causal:
-        tile = cute.arch.grid_dim()[0] - 1 - tile
+    """Lay out SMEM, initialize the barriers and let all warps see them. ``shape``: batch, seqlen_q, heads, seqlen_k, heads of K and V."""
+    batch, seqlen_q, heads, seqlen_k, kv_heads = shape
     warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
     base = cute.arch.get_dyn_smem(cutlass.Int8, alignment=1024)
     q, k, v, o = _layouts(t, dtype, storage["K"].stages, storage["V"].stages)
-    end = max(b.offset + b.stride * b.stages for b in storage.values())
-    rings = _rings(base, end, barriers)
-    first_row = tile * t.rows
-    trips, masked = _trips(t, causal, first_row, seqlen_q, seqlen_k)
+    buffers_end, barriers_end = _ends(storage, barriers)
+    rings = _rings(base, buffers_end, barriers)
+    row_tiles = (seqlen_q + (t.rows - 1)) // t.rows
+    section: Any = 1
+    if causal:
+        key_bytes = cutlass.max(seqlen_k, cutlass.Int32(1)) * ((t.head_dim + t.head_dim_v) * 2)
+        section = cutlass.max(cutlass.Int32(L2_BYTES) // key_bytes, cutlass.Int32(1)) * (heads // kv_heads)
     _start(rings, warp)
     return Block(
         tiles=t, dtype=dtype, causal=causal, operands=given,
         q=_smem_tensor(base, storage["Q"], q, dtype), k=_smem_tensor(base, storage["K"], k, dtype),
-        v=_smem_tensor(base, storage["V"], v, dtype), o=_smem_tensor(base, storage["Q"], o, dtype),
-        lse=lse, rings=rings, warp=warp, first_row=first_row, head=head, kv_head=head // group_size, batch=batch,
-        seqlen_q=seqlen_q, seqlen_k=seqlen_k, trips=trips, masked=masked, softmax_scale=softmax_scale,
+        v=_smem_tensor(base, storage["V"], v, dtype), o=_smem_tensor(base, storage.get("O_staging", storage["Q"]), o, dtype),
+        o_is_q="O_staging" not in storage, lse=lse, rings=rings, warp=warp, heads=heads, group_size=heads // kv_heads, seqlen_q=seqlen_q,
+        seqlen_k=seqlen_k, row_tiles=row_tiles, heads_in_all=heads * batch, work_tiles=row_tiles * heads * batch, section=section,
+        counter=counter, announced=cute.make_tensor(cute.recast_ptr(base + barriers_end, dtype=cutlass.Int32), ANNOUNCED),
+        softmax_scale=softmax_scale,
     )  # fmt: skip

@@ -10,7 +10,7 @@ from twill.emit.sm90.tiles.block import ROWS
 from twill.emit.sm90.tiles.mma import WARPGROUP, Consumer, _pv
 from twill.emit.sm90.tiles.softmax import NEVER, quad
 
-__all__ = ["finish"]
+__all__ = ["finish", "leave"]
 
 LN_2 = 0.6931471805599453
 
@@ -18,9 +18,9 @@ LN_2 = 0.6931471805599453
 @cute.jit
 def _store_lse(x: cutlass.Constexpr, row: int, value: cutlass.Float32) -> None:
     b, lse, lane = x.block, x.block.lse, x.thread % 32
-    position = b.first_row + 64 * x.subtile + (x.thread // 32) * 16 + lane // 4 + 8 * row
+    position = x.work.first_row + 64 * x.subtile + (x.thread // 32) * 16 + lane // 4 + 8 * row
     if lane % 4 == 0 and position < b.seqlen_q:
-        lse[b.batch, b.head, position] = value
+        lse[x.work.batch, x.work.head, position] = value
 
 
 @cute.jit
@@ -28,13 +28,26 @@ def _store_tile(x: cutlass.Constexpr, to: cute.Tensor, source: cute.Tensor) -> N
     if x.thread // 32 == 0:
         cute.copy(x.block.operands.o[0], source, to)
         cute.arch.cp_async_bulk_commit_group()
+        if cutlass.const_expr(x.block.o_is_q):
+            cute.arch.cp_async_bulk_wait_group(0, read=True)
+
+
+@cute.jit
+def _last_store_read(x: cutlass.Constexpr) -> None:
+    if x.thread // 32 == 0:
         cute.arch.cp_async_bulk_wait_group(0, read=True)
+
+
+def leave(x: Consumer) -> None:
+    """SMEM stays until the last store has read it."""
+    _last_store_read(x)
 
 
 def finish(x: Consumer, barrier_id: int) -> None:
     """Write the sub-tile's rows of O and, if asked for, of the log-sum-exp. Rows without keys give 0 and -inf.
 
-    O is staged in the SMEM of the sub-tile's Q; ``barrier_id`` is a named barrier of the warpgroup's own.
+    O is staged in SMEM of its own, or in that of the sub-tile's Q, which may be loaded again when this returns; ``barrier_id`` is a
+    named barrier of the warpgroup's own.
     """
     b = x.block
     inverse = []
@@ -53,9 +66,12 @@ def finish(x: Consumer, barrier_id: int) -> None:
     atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), b.dtype)
     copy = cute.make_tiled_copy_C(atom, _pv(b)).get_slice(x.thread)
     staged = b.o[None, None, x.subtile]
+    if not b.o_is_q:
+        _last_store_read(x)
+        cute.arch.barrier(barrier_id=barrier_id, number_of_threads=WARPGROUP)
     cute.copy(atom, copy.retile(narrow), copy.partition_D(staged))
     cute.arch.fence_view_async_shared()
     cute.arch.barrier(barrier_id=barrier_id, number_of_threads=WARPGROUP)
-    out = cute.local_tile(b.operands.o[1][None, None, b.head, b.batch], (ROWS, b.tiles.head_dim_v), (None, 0))
+    out = cute.local_tile(b.operands.o[1][None, None, x.work.head, x.work.batch], (ROWS, b.tiles.head_dim_v), (None, 0))
     source, to = cpasync.tma_partition(b.operands.o[0], 0, cute.make_layout(1), cute.group_modes(staged, 0, 2), cute.group_modes(out, 0, 2))
-    _store_tile(x, to[None, b.first_row // ROWS + x.subtile], source)
+    _store_tile(x, to[None, x.work.first_row // ROWS + x.subtile], source)

@@ -1,4 +1,4 @@
-"""TMA loads: Q once, K and V tile by tile. A load announces its bytes on the barrier that it completes."""
+"""TMA loads: Q once a work tile, K and V tile by tile. A load announces its bytes on the barrier that it completes."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from typing import Any
 import cutlass.cute as cute
 from cutlass.cute.nvgpu import cpasync
 
-from twill.emit.sm90.tiles.barriers import Ring, arrive_with_bytes, slot_of
+from twill.emit.sm90.tiles.barriers import Ring, arrive_with_bytes
 from twill.emit.sm90.tiles.block import ROWS, Block
+from twill.emit.sm90.tiles.iteration import Iteration, index_of, place
+from twill.emit.sm90.tiles.work import Work, locate
 
-__all__ = ["Loader", "load_k", "load_q", "load_v", "loader"]
+__all__ = ["Loader", "load_k", "load_q", "load_v", "loader", "prefetch"]
 
 
 @dataclass(frozen=True, eq=False)
 class Loader:
-    """Sources and destinations of the block's loads, ``(SMEM, global)`` each."""
+    """Destinations and sources of the loads of K and V of a work tile, ``(SMEM, global)`` each."""
 
     block: Block
-    q: tuple[Any, Any]
+    work: Work
     k: tuple[Any, Any]
     v: tuple[Any, Any]
 
@@ -29,36 +31,43 @@ def _partition(atom: Any, smem: Any, tiled: Any) -> tuple[Any, Any]:
     return to, source
 
 
-def loader(b: Block) -> Loader:
-    """The loading warp's view of the block."""
-    t, given = b.tiles, b.operands
-    q = cute.local_tile(given.q[1][None, None, b.head, b.batch], (ROWS, t.head_dim), (None, 0))
-    k = cute.local_tile(given.k[1][None, None, b.kv_head, b.batch], (t.keys, t.head_dim), (None, 0))
-    v = cute.local_tile(given.v[1][None, None, b.kv_head, b.batch], (t.head_dim_v, t.keys), (0, None))
-    for atom in (given.q[0], given.k[0], given.v[0]):
+def prefetch(b: Block) -> None:
+    """Fetch the descriptors of all operands."""
+    for atom, _ in (b.operands.q, b.operands.k, b.operands.v, b.operands.o):
         cpasync.prefetch_descriptor(atom)
-    return Loader(b, _partition(given.q[0], b.q, q), _partition(given.k[0], b.k, k), _partition(given.v[0], b.v, v))
 
 
-def load_q(x: Loader, full: Ring) -> None:
-    """All sub-tiles of Q; sub-tile i completes slot i of ``full``."""
-    for i in range(x.block.tiles.subtiles):
-        arrive_with_bytes(full, i)
-        tile = x.block.first_row // ROWS + i
-        cute.copy(x.block.operands.q[0], x.q[1][None, tile], x.q[0][None, i], tma_bar_ptr=full.pointer + i)
+def loader(b: Block, work: Work) -> Loader:
+    """The loading warp's view of a work tile."""
+    t, given = b.tiles, b.operands
+    k = cute.local_tile(given.k[1][None, None, work.kv_head, work.batch], (t.keys, t.head_dim), (None, 0))
+    v = cute.local_tile(given.v[1][None, None, work.kv_head, work.batch], (t.head_dim_v, t.keys), (0, None))
+    return Loader(b, work, _partition(given.k[0], b.k, k), _partition(given.v[0], b.v, v))
 
 
-def _load(x: Loader, atom: Any, pair: tuple[Any, Any], stages: int, iteration: Any, full: Ring) -> None:
-    arrive_with_bytes(full, iteration)
-    tile, slot = x.block.key_tile(iteration), slot_of(iteration, stages)
-    cute.copy(atom, pair[1][None, tile], pair[0][None, slot], tma_bar_ptr=full.pointer + slot_of(iteration, full.slots))
+def load_q(b: Block, turn: Iteration, number: Any) -> None:
+    """All sub-tiles of Q of a work tile, each into its place once what was there of the work tile before has been used."""
+    work, t, full, empty = locate(b, number), b.tiles, b.rings["Q_full"], b.rings["Q_empty"]
+    q = cute.local_tile(b.operands.q[1][None, None, work.head, work.batch], (ROWS, t.head_dim), (None, 0))
+    to, source = _partition(b.operands.q[0], b.q, q)
+    for s in range(t.subtiles):
+        cute.arch.mbarrier_wait(empty.pointer + s, place(turn - 1, 1)[1])
+        with cute.arch.elect_one():
+            cute.arch.mbarrier_arrive_and_expect_tx(full.pointer + s, full.tx_bytes)
+        cute.copy(b.operands.q[0], source[None, work.first_row // ROWS + s], to[None, s], tma_bar_ptr=full.pointer + s)
 
 
-def load_k(x: Loader, iteration: Any, full: Ring) -> None:
+def _load(x: Loader, atom: Any, pair: tuple[Any, Any], stages: int, i: Iteration, full: Ring) -> None:
+    arrive_with_bytes(full, i)
+    tile, (slot, _) = x.work.key_tile(index_of(i)), place(i, stages)
+    cute.copy(atom, pair[1][None, tile], pair[0][None, slot], tma_bar_ptr=full.pointer + place(i, full.slots)[0])
+
+
+def load_k(x: Loader, i: Iteration, full: Ring) -> None:
     """The tile of K of an iteration into its slot; completes ``full``."""
-    _load(x, x.block.operands.k[0], x.k, cute.size(x.block.k, mode=[2]), iteration, full)
+    _load(x, x.block.operands.k[0], x.k, cute.size(x.block.k, mode=[2]), i, full)
 
 
-def load_v(x: Loader, iteration: Any, full: Ring) -> None:
+def load_v(x: Loader, i: Iteration, full: Ring) -> None:
     """The tile of V of an iteration into its slot; completes ``full``."""
-    _load(x, x.block.operands.v[0], x.v, cute.size(x.block.v, mode=[2]), iteration, full)
+    _load(x, x.block.operands.v[0], x.v, cute.size(x.block.v, mode=[2]), i, full)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cutlass
@@ -10,10 +10,11 @@ import cutlass.cute as cute
 from cutlass.cute.nvgpu import OperandMajorMode, warpgroup
 from cutlass.utils import hopper_helpers
 
-from twill.emit.sm90.tiles.barriers import slot_of
 from twill.emit.sm90.tiles.block import ROWS, Block
+from twill.emit.sm90.tiles.iteration import Iteration, place
+from twill.emit.sm90.tiles.work import Work
 
-__all__ = ["Consumer", "consumer", "grow_older", "mma_pv", "mma_qk", "wait_mma"]
+__all__ = ["Consumer", "begin_work", "consumer", "grow_older", "mma_pv", "mma_qk", "wait_mma"]
 
 WARPGROUP = 128
 
@@ -29,7 +30,8 @@ class Consumer:
     """
 
     block: Block
-    subtile: int
+    work: Any
+    subtile: Any
     thread: Any
     q: Any
     k: Any
@@ -60,16 +62,16 @@ def _pv(b: Block) -> Any:
 LOG2_E = 1.4426950408889634
 
 
-def consumer(b: Block, subtile: int, scores: int = 1, factors: int = 1) -> Consumer:
-    """The fragments of a warpgroup, with O = 0 and no key seen yet; ``scores`` and ``factors`` say how many copies there are."""
+def consumer(b: Block, subtile: Any, scores: int = 1, factors: int = 1) -> Consumer:
+    """The fragments of a warpgroup, not yet at work; ``scores`` and ``factors`` say how many copies there are."""
     t = b.tiles
     qk, pv = _qk(b), _pv(b)
     thread = cute.arch.thread_idx()[0] % WARPGROUP
     mine_qk, mine_pv = qk.get_slice(thread), pv.get_slice(thread)
     packed = cute.make_rmem_tensor(t.keys // 4, cutlass.Int32)
     p_layout = pv.make_fragment_A(pv.partition_shape_A((ROWS, t.keys))).layout
-    made = Consumer(
-        block=b, subtile=subtile, thread=thread,
+    return Consumer(
+        block=b, work=None, subtile=subtile, thread=thread,
         q=qk.make_fragment_A(mine_qk.partition_A(b.q)), k=qk.make_fragment_B(mine_qk.partition_B(b.k)),
         v=pv.make_fragment_B(mine_pv.partition_B(b.v)),
         scores=tuple(cute.make_rmem_tensor(qk.partition_shape_C((ROWS, t.keys)), cutlass.Float32) for _ in range(scores)),
@@ -80,10 +82,14 @@ def consumer(b: Block, subtile: int, scores: int = 1, factors: int = 1) -> Consu
         factor=tuple(cute.make_rmem_tensor(2, cutlass.Float32) for _ in range(factors)),
         scale_log2=b.softmax_scale * LOG2_E,
     )  # fmt: skip
-    made.o.fill(0.0)
-    made.row_max.fill(-cutlass.Float32.inf)
-    made.row_sum.fill(0.0)
-    return made
+
+
+def begin_work(x: Consumer, work: Work) -> Consumer:
+    """The fragments at work on a work tile, with O = 0 and no key seen yet."""
+    x.o.fill(0.0)
+    x.row_max.fill(-cutlass.Float32.inf)
+    x.row_sum.fill(0.0)
+    return replace(x, work=work)
 
 
 def grow_older(copies: tuple[Any, ...]) -> None:
@@ -94,23 +100,23 @@ def grow_older(copies: tuple[Any, ...]) -> None:
 
 def _issue(mma: Any, out: Any, a: Any, b: Any, steps: int, accumulate: bool) -> None:
     warpgroup.fence()
-    for i in range(steps):
-        mma.set(warpgroup.Field.ACCUMULATE, accumulate or i > 0)
-        cute.gemm(mma, out, a[None, None, i], b[None, None, i], out)
+    for step in range(steps):
+        mma.set(warpgroup.Field.ACCUMULATE, accumulate or step > 0)
+        cute.gemm(mma, out, a[None, None, step], b[None, None, step], out)
     warpgroup.commit_group()
 
 
-def mma_qk(x: Consumer, iteration: Any) -> None:
+def mma_qk(x: Consumer, i: Iteration) -> None:
     """Issue S = Q K^T with the tile of K in its slot."""
     grow_older(x.scores)
-    slot = slot_of(iteration, cute.size(x.block.k, mode=[2]))
+    slot, _ = place(i, cute.size(x.block.k, mode=[2]))
     q, k = x.q[None, None, None, x.subtile], x.k[None, None, None, slot]
     _issue(_qk(x.block), x.scores[0], q, k, x.block.tiles.head_dim // 16, accumulate=False)
 
 
-def mma_pv(x: Consumer, iteration: Any) -> None:
+def mma_pv(x: Consumer, i: Iteration) -> None:
     """Issue O += P V with the tile of V in its slot."""
-    slot = slot_of(iteration, cute.size(x.block.v, mode=[2]))
+    slot, _ = place(i, cute.size(x.block.v, mode=[2]))
     _issue(_pv(x.block), x.o, x.p, x.v[None, None, None, slot], x.block.tiles.keys // 16, accumulate=True)
 
 

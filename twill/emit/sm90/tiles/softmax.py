@@ -9,6 +9,7 @@ import cutlass.cute as cute
 from cutlass._mlir.dialects import llvm
 from cutlass.cutlass_dsl import T
 
+from twill.emit.sm90.tiles.iteration import Iteration, index_of
 from twill.emit.sm90.tiles.mma import Consumer, grow_older
 
 __all__ = ["convert", "exp2", "quad", "rescale", "rescale_if_grown", "row_max", "row_sum"]
@@ -28,15 +29,15 @@ def quad(value: Any, combine: Any) -> Any:
     return value
 
 
-def _mask(x: Consumer, s: Any, iteration: Any) -> None:
+def _mask(x: Consumer, s: Any, i: Iteration) -> None:
     """Scores of keys that a row may not see become -inf."""
     b, columns = x.block, x.block.tiles.keys
     lane = x.thread % 32
-    first = b.key_tile(iteration) * columns + (lane % 4) * 2
+    first = x.work.key_tile(index_of(i)) * columns + (lane % 4) * 2
     for row in range(2):
         limit = b.seqlen_k
         if b.causal:
-            position = b.first_row + 64 * x.subtile + (x.thread // 32) * 16 + lane // 4 + 8 * row
+            position = x.work.first_row + 64 * x.subtile + (x.thread // 32) * 16 + lane // 4 + 8 * row
             limit = cutlass.min(limit, position + 1 + b.seqlen_k - b.seqlen_q)
         left = limit - first
         for parity in range(2):
@@ -45,7 +46,7 @@ def _mask(x: Consumer, s: Any, iteration: Any) -> None:
                 s[v] = cutlass.Float32(cutlass.select_(left > column, s[v], cutlass.Float32(NEVER)))
 
 
-def row_max(x: Consumer, iteration: Any, masked: bool, scores: int = 0, keep: float = 0.0) -> None:
+def row_max(x: Consumer, i: Iteration, masked: bool, scores: int = 0, keep: float = 0.0) -> None:
     """Row maximum of the scores and of all before, and the factor by which earlier sums shrink.
 
     With ``keep`` > 0 the old maximum stays, and the factor is exactly 1, while the true one exceeds it by at most ``keep`` powers of 2.
@@ -54,7 +55,7 @@ def row_max(x: Consumer, iteration: Any, masked: bool, scores: int = 0, keep: fl
     grow_older(x.factor)
     grow_older(x.scaled_max)
     if masked:
-        _mask(x, s, iteration)
+        _mask(x, s, i)
     columns = x.block.tiles.keys
     for row in range(2):
         chains = []
@@ -76,14 +77,14 @@ def row_max(x: Consumer, iteration: Any, masked: bool, scores: int = 0, keep: fl
         x.scaled_max[0][row] = finite * x.scale_log2
 
 
-def exp2(x: Consumer, iteration: Any, scores: int = 0, factors: int = 0) -> None:
+def exp2(x: Consumer, i: Iteration, scores: int = 0, factors: int = 0) -> None:
     """Scores become exp2(score * scale - row maximum * scale), in place."""
     s, shift = x.scores[scores], x.scaled_max[factors]
     for v in range(x.block.tiles.keys // 2):
         s[v] = cute.math.exp2(cute.math.fma(s[v], x.scale_log2, -shift[(v // 2) % 2]), fastmath=True)
 
 
-def row_sum(x: Consumer, iteration: Any, scores: int = 0, factors: int = 0) -> None:
+def row_sum(x: Consumer, i: Iteration, scores: int = 0, factors: int = 0) -> None:
     """The thread's share of the row sum, earlier tiles scaled by the factor."""
     s = x.scores[scores]
     for row in range(2):
@@ -108,7 +109,7 @@ def _pack(low: Any, high: Any, dtype: Any) -> Any:
     return cutlass.Int32(word)
 
 
-def convert(x: Consumer, iteration: Any, scores: int = 0) -> None:
+def convert(x: Consumer, i: Iteration, scores: int = 0) -> None:
     """Exponentials in the input's type, in the order of the A operand (which is that of the accumulator).
 
     Packed at once: carried as single 16-bit values through a loop they would take twice the registers.
@@ -118,20 +119,23 @@ def convert(x: Consumer, iteration: Any, scores: int = 0) -> None:
         x.packed[v // 2] = _pack(s[v], s[v + 1], x.block.dtype)
 
 
-def rescale(x: Consumer, iteration: Any, factors: int = 0) -> None:
+def _scale(o: Any, factor: Any) -> None:
+    for v in range(cute.size(o)):
+        o[v] = o[v] * factor[(v // 2) % 2]
+
+
+def rescale(x: Consumer, i: Iteration, factors: int = 0) -> None:
     """O times the factor of its row."""
-    factor = x.factor[factors]
-    for v in range(x.block.tiles.head_dim_v // 2):
-        x.o[v] = x.o[v] * factor[(v // 2) % 2]
+    _scale(x.o, x.factor[factors])
 
 
 @cute.jit
 def _rescale_where_any(x: cutlass.Constexpr, factors: cutlass.Constexpr) -> None:
     factor = x.factor[factors]
     if cute.arch.vote_any_sync((factor[0] < 1.0) | (factor[1] < 1.0)):
-        rescale(x, 0, factors)
+        _scale(x.o, factor)
 
 
-def rescale_if_grown(x: Consumer, iteration: Any, factors: int = 0) -> None:
+def rescale_if_grown(x: Consumer, i: Iteration, factors: int = 0) -> None:
     """O times the factor of its row, skipped by warps in which all factors are 1."""
     _rescale_where_any(x, factors)
