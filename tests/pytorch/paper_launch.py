@@ -16,7 +16,9 @@ from typing import Any
 sys.modules["torch"] = None  # type: ignore[assignment]
 import tvm_ffi  # noqa: E402
 
-CUDA, BFLOAT = 2, 4
+CUDA = 2
+BFLOAT, INT = (4, 16), (0, 32)
+"""Type code and bits."""
 
 
 class Device(ctypes.Structure):
@@ -39,10 +41,10 @@ alive: list[Any] = []
 
 
 class Pretender:
-    def __init__(self, address: int, shape: list[int], strides: list[int]) -> None:
+    def __init__(self, address: int, shape: list[int], strides: list[int], kind: tuple[int, int] = BFLOAT) -> None:
         sizes, steps = ((ctypes.c_int64 * len(x))(*x) for x in (shape, strides))
         self.tensor = Tensor(
-            address, Device(CUDA, 0), len(shape), BFLOAT, 16, 1, ctypes.addressof(sizes), ctypes.addressof(steps), 0, None, None
+            address, Device(CUDA, 0), len(shape), *kind, 1, ctypes.addressof(sizes), ctypes.addressof(steps), 0, None, None
         )  # fmt: skip
         alive.append((self, sizes, steps))
 
@@ -62,7 +64,8 @@ def main(library: str, preloaded: str, descriptors: str, parameters: str) -> Non
         call = json.loads(line)
         paper.paper_expect(len(where), (ctypes.c_int * len(where))(*where), int(call.get("time", False)))
         tensors = {name: tvm_ffi.from_dlpack(Pretender(*call[name])) for name in ("q", "k", "v", "o")}
-        values = {**tensors, "lse": None, "softmax_scale": 0.125, "sm_count": call["sm_count"]}
+        counter = tvm_ffi.from_dlpack(Pretender(1 << 43, [1], [1], INT))
+        values = {**tensors, "lse": None, "counter": counter, "softmax_scale": 0.125, "sm_count": call["sm_count"]}
         given = [values[name] for name in names]
         try:
             with tvm_ffi.use_raw_stream(tvm_ffi.device("cuda", 0), call["stream"]):
