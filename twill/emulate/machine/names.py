@@ -1,0 +1,87 @@
+"""Names for warps, buffers and barriers in reports: from the tables of an emitted kernel, or plain offsets."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Names", "of_kernel"]
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Ranges of shared memory (begin, end, name, bytes of a slot), first warps of roles, names of named barriers. All may be empty."""
+
+    buffers: tuple[tuple[int, int, str, int], ...] = ()
+    barriers: tuple[tuple[int, int, str, int], ...] = ()
+    roles: tuple[tuple[int, int, str], ...] = ()
+
+    def barrier(self, offset: int) -> str:
+        """The mbarrier at an offset of the kernel's shared memory."""
+        return _lookup(self.barriers, offset) or f"the barrier at shared memory offset {offset}"
+
+    def storage(self, offset: int) -> str:
+        """Where an offset of the kernel's shared memory is."""
+        found = _lookup(self.buffers, offset) or _lookup(self.barriers, offset)
+        return f"{found} (offset {offset})" if found else f"offset {offset}"
+
+    def named_barrier(self, number: int) -> str:
+        return f"named barrier {number}"
+
+    def role(self, warp: int) -> str:
+        return next((name for begin, end, name in self.roles if begin <= warp < end), "")
+
+
+def _lookup(ranges: tuple[tuple[int, int, str, int], ...], offset: int) -> str:
+    for begin, end, name, step in ranges:
+        if begin <= offset < end:
+            return f"{name}[{(offset - begin) // step}]"
+    return ""
+
+
+def of_kernel(path: Path) -> Names:
+    """Read the tables STORAGE and BARRIERS and the dispatch on ``block.warp`` of an emitted kernel; nothing of it is executed."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tables = {
+        x.targets[0].id: x.value for x in tree.body if isinstance(x, ast.Assign) and isinstance(x.targets[0], ast.Name) and isinstance(x.value, ast.Dict)
+    }
+    buffers, end = [], 0
+    for name, fields in _calls(tables.get("STORAGE")):
+        offset, stride, stages = fields.get("offset", 0), fields.get("stride", 0), fields.get("stages", 1)
+        buffers.append((offset, offset + stride * stages, name, stride))
+        end = max(end, offset + stride * stages)
+    barriers = []
+    for name, fields in _calls(tables.get("BARRIERS")):
+        size = 8 * fields.get("slots", 1)
+        barriers.append((end, end + size, name, 8))
+        end += size
+    return Names(tuple(buffers), tuple(barriers), _roles(tree))
+
+
+def _calls(table: ast.expr | None) -> list[tuple[str, dict[str, int]]]:
+    found = []
+    if isinstance(table, ast.Dict):
+        for key, value in zip(table.keys, table.values, strict=True):
+            if isinstance(key, ast.Constant) and isinstance(value, ast.Call):
+                fields = {k.arg: k.value.value for k in value.keywords if k.arg and isinstance(k.value, ast.Constant) and isinstance(k.value.value, int)}
+                found.append((str(key.value), fields))
+    return found
+
+
+def _roles(tree: ast.Module) -> tuple[tuple[int, int, str], ...]:
+    """Roles from tests such as ``block.warp < 4`` and ``block.warp == 8``."""
+    found: list[tuple[int, int, str]] = []
+    begin = 0
+    for test in (x for x in ast.walk(tree) if isinstance(x, ast.If)):
+        match = re.fullmatch(r"block\.warp (<|==) (\d+)", ast.unparse(test.test))
+        calls = [
+            s.value.func.id for s in test.body if isinstance(s, ast.Expr) and isinstance(s.value, ast.Call) and isinstance(s.value.func, ast.Name)
+        ]
+        if match is None or not calls:
+            continue
+        bound = int(match[2])
+        found.append((begin, bound, calls[-1]) if match[1] == "<" else (bound, bound + 1, calls[-1]))
+        begin = bound if match[1] == "<" else begin
+    return tuple(sorted(found))

@@ -1,0 +1,113 @@
+"""Who goes next: the warps of a cluster and its operations in flight, in orders that a GPU might choose or that hurt most."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from twill.emulate.machine.asynchronous import Operation
+from twill.emulate.machine.warp import Warp
+
+if TYPE_CHECKING:
+    from twill.emulate.machine.block import Cluster
+
+__all__ = ["SCHEDULERS", "Scheduler", "make"]
+
+FOREVER = 1 << 30
+
+
+@dataclass
+class Scheduler:
+    """Warps in turn, each until it has to wait; operations take effect at once."""
+
+    name: str = "eager"
+    at_once: bool = True
+    _turn: int = 0
+
+    def step(self, cluster: Cluster) -> bool:
+        """Let someone do something. False if nobody can."""
+        ready = [w for w in cluster.warps if w.runnable]
+        if ready:
+            self.run(self.warp(ready))
+            return True
+        operations = [o for o in cluster.pending if o.ready]
+        if operations:
+            cluster.finish(self.operation(operations))
+            return True
+        return False
+
+    def run(self, warp: Warp) -> None:
+        warp.run(4096)
+
+    def warp(self, ready: list[Warp]) -> Warp:
+        self._turn += 1
+        return ready[self._turn % len(ready)]
+
+    def operation(self, ready: list[Operation]) -> Operation:
+        return ready[0]
+
+
+@dataclass
+class Late(Scheduler):
+    """Operations take effect only when no warp can go on, oldest first."""
+
+    name: str = "late"
+    at_once: bool = False
+
+
+@dataclass
+class Newest(Scheduler):
+    """The last warp first, and of the operations, once no warp can go on, the one issued last."""
+
+    name: str = "newest"
+    at_once: bool = False
+
+    def warp(self, ready: list[Warp]) -> Warp:
+        return ready[-1]
+
+    def operation(self, ready: list[Operation]) -> Operation:
+        return ready[-1]
+
+
+@dataclass
+class Random(Scheduler):
+    """Random priorities, drawn anew now and then; an operation may take effect at any moment."""
+
+    name: str = "random"
+    at_once: bool = False
+    seed: int = 0
+    _random: random.Random = field(default_factory=random.Random)
+    _priorities: dict[int, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.seed)
+
+    def step(self, cluster: Cluster) -> bool:
+        ready = [w for w in cluster.warps if w.runnable]
+        operations = [o for o in cluster.pending if o.ready]
+        if not ready and not operations:
+            return False
+        if self._random.random() < 0.02:
+            self._priorities.clear()
+        if operations and (not ready or self._random.random() < self._weight(-1)):
+            cluster.finish(self._random.choice(operations))
+        else:
+            self.run(max(ready, key=lambda w: self._weight(id(w))))
+        return True
+
+    def _weight(self, who: int) -> float:
+        if who not in self._priorities:
+            self._priorities[who] = self._random.random()
+        return self._priorities[who]
+
+    def run(self, warp: Warp) -> None:
+        warp.run(self._random.choice((1, 2, 5, 20)))
+
+
+SCHEDULERS = ("eager", "late", "newest", "random")
+
+
+def make(name: str, seed: int) -> Scheduler:
+    """A scheduler by name; ``seed`` matters to ``random`` only."""
+    return {"eager": Scheduler, "late": Late, "newest": Newest}[name]() if name != "random" else Random(seed=seed)
