@@ -166,6 +166,25 @@ def build(
     return partial(build_command, arguments, output=output, report=report, as_json=as_json)
 
 
+@app.command()
+def emulate(
+    kernel: Annotated[str, typer.Argument(metavar="KERNEL", help="a shipped kernel by name, or the .py file of an emitted one")],
+    seqlen_q: Annotated[int, typer.Option(help="rows of Q")] = 200, seqlen_k: Annotated[int, typer.Option(help="rows of K and V")] = 333,
+    heads: Annotated[int, typer.Option(help="heads of Q")] = 1,
+    kv_heads: Annotated[int | None, typer.Option(help="heads of K and V")] = None,
+    batch: Annotated[int, typer.Option(help="batch size")] = 1,
+    causal: Annotated[bool, typer.Option("--causal", help="with the causal mask")] = False, dtype: Dtype = "bf16",
+    schedulers: Annotated[str, typer.Option(metavar="all|NAME,...", help="eager, late, newest, random: who goes next")] = "all",
+    seed: Annotated[int, typer.Option(help="seed of the inputs and of the random scheduler")] = 0,
+    sm_count: Annotated[int, typer.Option(help="what a persistent kernel is told; few, so that its loop turns")] = 2,
+) -> Work:  # fmt: skip
+    """Run an emitted kernel on the CPU from its PTX: wrong values, races, deadlocks, without a GPU."""
+    from twill.cli.emulate import EmulateArguments, emulate_command
+
+    given = EmulateArguments(batch, seqlen_q, seqlen_k, heads, kv_heads, causal, dtype or "bf16")
+    return partial(emulate_command, kernel, given, schedulers=schedulers, seed=seed, sm_count=sm_count)
+
+
 @app.command(name="list")
 def list_(
     what: Annotated[str | None, typer.Argument(metavar="[graphs|machines|rules|schedules]", help="default: all of them")] = None,

@@ -1,12 +1,9 @@
 """What goes wrong before a kernel runs; what goes wrong inside it is a `Finding`."""
 
+from twill.errors import TwillError
+
 __all__ = ["EmulationError"]
 
 
-class EmulationError(Exception):
-    """The emulator cannot go on. Says what is wrong and, as ``hint``, the next step."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(f"{message}\n  next: {hint}")
-        self.message = message
-        self.hint = hint
+class EmulationError(TwillError):
+    """The emulator cannot go on: PTX that it does not know, host code that refuses its arguments, a tool that is not installed."""

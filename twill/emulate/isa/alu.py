@@ -52,10 +52,8 @@ def _shift(e: Emitter, x: Instruction) -> None:
         return
     if n.uniform and isinstance(x.operands[2], Immediate):
         amount = min(x.operands[2].bits, width)
-        if amount == width:
-            text = f"{a} >> {width - 1}" if signed else f"{a} * 0"
-        else:
-            text = f"{a} {'<<' if left else '>>'} {amount}"
+        whole = f"{a} >> {width - 1}" if signed else f"{a} * 0"
+        text = whole if amount == width else f"{a} {'<<' if left else '>>'} {amount}"
         e.put(x.operands[0], text, kind, False)
         return
     e.put(x.operands[0], f"{'left' if left else 'right'}({a}, {n}, {FORM[kind]}, {width})", kind, False)
@@ -175,12 +173,13 @@ def _logic(e: Emitter, x: Instruction) -> None:
     terms = []
     for i in range(8):
         if table.bits >> i & 1:
-            terms.append("(" + " & ".join(str(v) if i >> (2 - j) & 1 else f"~{v}" for j, v in enumerate((a, b, c))) + ")")
+            signs = ((v, i >> (2 - j) & 1) for j, v in enumerate((a, b, c)))
+            terms.append("(" + " & ".join(str(v) if sign else f"({v} ^ 0xFFFFFFFF)" for v, sign in signs) + ")")
     uniform = a.uniform and b.uniform and c.uniform
     text = " | ".join(terms) or "0"
     if not uniform and not terms:
         text, uniform = "0", True
-    e.put(x.operands[0], text, "s32" if uniform else "b32", uniform)
+    e.put(x.operands[0], text, "b32", uniform)
 
 
 @rule(r"cvta\.(param|shared|global|to\.global|to\.shared|to\.shared::cluster|shared::cta|shared::cluster)\.[us](32|64)")

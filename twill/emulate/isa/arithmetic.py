@@ -8,7 +8,8 @@ import numpy as np
 
 __all__ = ["NAMESPACE"]
 
-Array = np.ndarray[Any, Any]
+Array = Any
+"""32 lanes; numpy's own type says nothing that helps here."""
 u8, i8, u16, i16, u32, i32, u64, i64 = np.uint8, np.int8, np.uint16, np.int16, np.uint32, np.int32, np.uint64, np.int64
 f16, f32, f64, pv = np.float16, np.float32, np.float64, np.bool_
 ALL = np.ones(32, pv)

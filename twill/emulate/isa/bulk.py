@@ -37,7 +37,9 @@ def _exchange(e: Emitter, x: Instruction) -> None:
            f"{address_of(e, barrier, False)})")  # fmt: skip
 
 
-@rule(rf"cp\.async\.bulk\.global\.shared::cta\.bulk_group{HINT}", rf"cp\.reduce\.async\.bulk\.global\.shared::cta\.bulk_group{HINT}\.add\.f32")
+@rule(
+    rf"cp\.async\.bulk\.global\.shared::cta\.bulk_group{HINT}", rf"cp\.reduce\.async\.bulk\.global\.shared::cta\.bulk_group{HINT}\.add\.f32"
+)
 def _store(e: Emitter, x: Instruction) -> None:
     to, source, size = x.operands[:3]
     e.line(f"bulk_store(w, {x.line}, {address_of(e, to, True)}, {address_of(e, source, False)}, {e.get(size, 'u32')}, "
@@ -82,7 +84,9 @@ def shared_range(w: Warp, line: int, address: int, size: int, align: int = 16) -
     block = w.block.cluster.block_of(address)
     offset = None if block is None or not block.running else block.in_shared(address, size)
     if block is None or offset is None:
-        w.find("out of bounds", line, f"{size} bytes of shared memory at {address & 0xFFFFFF:#x} are out of bounds or of a block that ended")
+        w.find(
+            "out of bounds", line, f"{size} bytes of shared memory at {address & 0xFFFFFF:#x} are out of bounds or of a block that ended"
+        )
         return None
     if offset % align:
         w.find("out of bounds", line, f"shared memory address {offset:#x} is not aligned to {align} bytes", key="alignment")
@@ -170,7 +174,7 @@ def _run_store(w: Warp, to: int, source: int, size: int, add: bool, o: Operation
 
 @runtime
 def bulk_wait(w: Warp, line: int, allowed: int) -> bool:
-    """Wait for all but the last groups. Reading the source and writing the target happen at one moment here: ``.read`` makes no difference."""
+    """Wait for all but the last groups. Source is read and target written at one moment here: ``.read`` makes no difference."""
     groups = w.bulk.finished(allowed)
     if groups is None:
         w.wait(w.bulk, f"PTX line {line}: waits for bulk stores, {len(w.bulk.committed)} groups committed, {allowed} may be in flight")

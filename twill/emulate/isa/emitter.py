@@ -13,7 +13,7 @@ from twill.emulate.errors import EmulationError
 from twill.emulate.ptx.operands import sources, targets
 from twill.emulate.ptx.syntax import Immediate, Instruction, Negated, Operand, Register, Sink, Special, Symbol, Vector
 
-__all__ = ["Emitter", "Program", "Value", "WIDTH"]
+__all__ = ["WIDTH", "Emitter", "Program", "Value"]
 
 WIDTH = {"pred": 1, "b8": 8, "u8": 8, "s8": 8, "b16": 16, "u16": 16, "s16": 16, "f16": 16, "bf16": 16, "b32": 32, "u32": 32, "s32": 32,
          "f32": 32, "f16x2": 32, "bf16x2": 32, "b64": 64, "u64": 64, "s64": 64, "f64": 64, "f32x2": 64}  # fmt: skip
@@ -150,7 +150,9 @@ class Emitter:
             if not uniform and name in self.program.of_warp:
                 text = f"{'bool' if kind == 'pred' else 'int'}(({text})[0])"
             elif not uniform:
-                raise EmulationError(f"register {name} was taken for uniform but gets lanes' own values", "report this: it is a mistake of twill")
+                raise EmulationError(
+                    f"register {name} was taken for uniform but gets lanes' own values", "report this: it is a mistake of twill"
+                )
             cut = text if kind == "pred" else f"({text}) & {MASK[width]}"
             self.line(f"{fresh} = {cut}")
         else:
@@ -173,7 +175,12 @@ class Emitter:
     def copy(self, target: Operand, source: Operand, kind: str) -> None:
         """Move a value; none of its bits change."""
         assert isinstance(target, Register), target
-        if isinstance(source, Register) and self.mask is None and target.name in self.program.varying and source.name in self.program.varying:
+        if (
+            isinstance(source, Register)
+            and self.mask is None
+            and target.name in self.program.varying
+            and source.name in self.program.varying
+        ):
             have, want = self.program.forms[source.name], self.program.forms[target.name]
             held = self.held(source.name)
             if have == want:

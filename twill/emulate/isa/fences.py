@@ -26,7 +26,9 @@ def _initialised(e: Emitter, x: Instruction) -> None:
     e.line("initialisation_fence(w)")
 
 
-@rule(r"fence(\.(sc|acq_rel|acquire|release))?\.(cta|cluster|gpu|sys)", r"membar\.(cta|gl|sys)", r"fence\.proxy\.(alias|tensormap::generic.*)")
+@rule(
+    r"fence(\.(sc|acq_rel|acquire|release))?\.(cta|cluster|gpu|sys)", r"membar\.(cta|gl|sys)", r"fence\.proxy\.(alias|tensormap::generic.*)"
+)
 def _memory(e: Emitter, x: Instruction) -> None:
     """Scopes are not modelled: memory is sequentially consistent here, and only barriers order it in the eyes of the race detector."""
 

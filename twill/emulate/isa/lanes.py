@@ -11,10 +11,9 @@ __all__: list[str] = []
 
 @rule(r"shfl\.sync\.(idx|bfly|up|down)\.b32", converges=True)
 def _shuffle(e: Emitter, x: Instruction) -> None:
-    target: Operand = x.operands[0]
-    inside: Operand | None = None
-    if isinstance(target, Pair):
-        target, inside = target.first, target.second
+    pair = x.operands[0]
+    target: Operand = pair.first if isinstance(pair, Pair) else pair
+    inside: Operand | None = pair.second if isinstance(pair, Pair) else None
     a, lane, clamp = e.get(x.operands[1], "b32"), e.get(x.operands[2], "u32"), e.get(x.operands[3], "u32")
     mode = x.parts[2]
     if mode == "idx" and isinstance(x.operands[2], Immediate):
@@ -31,11 +30,11 @@ def _shuffle(e: Emitter, x: Instruction) -> None:
             e.put(inside, "True", "pred", True)
         return
     value = f"full32({a}, u32)" if a.uniform else str(a)
-    pair = e.name()
-    e.line(f"{pair} = w.shuffle('{mode}', {value}, {lane}, {clamp})")
-    e.put(target, f"{pair}[0]", "b32", False)
+    both = e.name()
+    e.line(f"{both} = w.shuffle('{mode}', {value}, {lane}, {clamp})")
+    e.put(target, f"{both}[0]", "b32", False)
     if inside is not None:
-        e.put(inside, f"{pair}[1]", "pred", False)
+        e.put(inside, f"{both}[1]", "pred", False)
 
 
 @rule(r"vote\.sync\.(any|all|uni)\.pred", r"vote\.sync\.ballot\.b32", converges=True)

@@ -180,6 +180,9 @@ def mbarrier_try_wait(w: Warp, line: int, address: Any, parity: Any, spins: bool
         name = w.block.cluster.names.barrier(barrier.address - RESERVED)
         w.wait(barrier, f"PTX line {line}: waits for parity {int(parity) & 1} of {name}: {barrier}")
         return None
+    if not spins and w.block.cluster.scheduler.fails(w.peeked == (barrier.address, barrier.phase)):
+        w.peeked = (barrier.address, barrier.phase)
+        return False
     barrier.waiting.pop(w.name, None)
     w.acquire(barrier.done)
     return True

@@ -99,8 +99,10 @@ def _ldmatrix(e: Emitter, x: Instruction) -> None:
         e.put(t, f"{got}[{i}]", "b32", False)
 
 
-@rule(r"(red|atom)(\.(relaxed|release|acquire|acq_rel))?(\.(cta|cluster|gpu|sys))?\.global(\.add|\.inc|\.exch|\.max)(\.\w+)?\.(s32|u32|b32|f32|v4\.f32)",
-      r"red(\.async)?(\.relaxed|\.release)?(\.gpu)?\.global\.add\.(s32|u32|f32)", r"red(\.global)?(\.add)(\.noftz)?\.v[24]\.f32")  # fmt: skip
+@rule(
+    r"(red|atom)(\.(relaxed|release|acquire|acq_rel))?(\.(cta|cluster|gpu|sys))?\.global\.(add|inc|exch|max)\.(s32|u32|b32|f32)",
+    r"red(\.relaxed|\.release)?(\.gpu)?\.global(\.add)?(\.v[24])?(\.add)?(\.noftz)?\.f32",
+)
 def _atomic(e: Emitter, x: Instruction) -> None:
     returns = x.parts[0] == "atom"
     operands = x.operands[1:] if returns else x.operands
@@ -164,10 +166,7 @@ def _in_global(w: Warp, line: int, lanes: Array, size: int) -> Any:
 @runtime
 def load(w: Warp, line: int, address: Any, mask: Array | None, size: int, count: int, single: bool) -> list[Any]:
     """``count`` consecutive values of ``size`` bytes a lane, as unsigned integers."""
-    if single:
-        lanes = np.array([address], np.int64)
-    else:
-        lanes = _lanes(address, mask)
+    lanes = np.array([address], np.int64) if single else _lanes(address, mask)
     kind = f"u{size}"
     first = int(lanes[0])
     if PARAMETERS <= first < FIRST:

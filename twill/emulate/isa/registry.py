@@ -42,7 +42,6 @@ def runtime(function: F) -> F:
     return function
 
 
-
 def rule(*patterns: str, waits: bool = False, converges: bool = False) -> Callable[[Rule], Rule]:
     """Register a rule for opcodes that match a pattern as a whole.
 

@@ -61,10 +61,6 @@ def _descriptor(w: Warp, line: int, address: Any) -> TensorMap | None:
     return decode(data)
 
 
-def _align(tensor: TensorMap) -> int:
-    return 128
-
-
 @runtime
 def tma_load(w: Warp, line: int, to: Any, address: Any, at: tuple[Any, ...], barrier: Any, multicast: Any) -> None:
     """A box into shared memory; elements outside of the tensor are zero and count in the bytes."""
@@ -147,7 +143,7 @@ def _run_store(w: Warp, tensor: TensorMap, at: tuple[int, ...], source: int, add
     box = inside(tensor, at)
     if box is None:
         return
-    values, valid, owners = (_view(owner, start, tensor, box, t) for t in (owner.data, owner.valid, owner.owner))
+    values, owners = (_view(owner, start, tensor, box, t) for t in (owner.data, owner.owner))
     if values is None:
         w.find("out of bounds", o.line, f"a TMA box at {at} goes past the end of {owner.name}: wrong strides in the descriptor?")
         return

@@ -159,10 +159,7 @@ def _product(w: Warp, chain: list[_Multiply], o: Operation) -> None:
     if shape.negate:
         fragments = -fragments
     R = w.R
-    if chain[0].accumulate:
-        fragments = fragments + np.stack([R[s] for s in shape.slots])
-    else:
-        fragments = np.ascontiguousarray(fragments)
+    fragments = fragments + np.stack([R[s] for s in shape.slots]) if chain[0].accumulate else np.ascontiguousarray(fragments)
     for s, row in zip(shape.slots, fragments, strict=True):
         R[s] = row
 

@@ -132,8 +132,6 @@ class Block:
 
     def warp_exits(self, warp: Warp) -> None:
         """Account for a warp that has ended."""
-        self.free_registers += 32 * warp.registers
-        self.register_pool.version += 1
         for groups, what in ((warp.bulk, "bulk stores"), (warp.wgmma, "wgmma groups"), (warp.copies, "cp.async groups")):
             left = [o for g in groups.committed if not g.waited for o in g.operations] + groups.open
             if left:
@@ -175,7 +173,7 @@ class Block:
     def in_shared(self, address: int, size: int) -> int | None:
         """Offset in shared memory, None if the access is out of bounds."""
         offset = address & ((1 << WINDOW) - 1)
-        return offset if RESERVED <= offset and offset + size <= self.shared_end else None
+        return offset if offset >= RESERVED and offset + size <= self.shared_end else None
 
 
 class Cluster:
@@ -208,7 +206,7 @@ class Cluster:
     def bytes_at(self, address: int, size: int) -> bytes | None:
         """Constant bytes in the parameters or in global memory, None if there is nothing."""
         begin = address - PARAMETERS
-        if 0 <= begin and begin + size <= len(self.launch.parameters):
+        if begin >= 0 and begin + size <= len(self.launch.parameters):
             return self.launch.parameters[begin : begin + size]
         place = self.memory.find(address, size)
         return place[0].data[place[1] : place[1] + size].tobytes() if place else None

@@ -50,7 +50,7 @@ class Clocks:
         if self.used >= COMPONENTS:
             raise EmulationError("more than 512 asynchronous operations whose completion nobody has seen", "report the kernel")
         clock = np.zeros((2, COMPONENTS), np.int32)
-        clock[:, self.used] = 1
+        clock[0, self.used] = 1
         self.used += 1
         return self.used - 1, clock
 

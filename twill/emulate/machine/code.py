@@ -43,6 +43,7 @@ class Code:
         self.initial = [self._poison(name) for name in kernel.registers]
         self._namespace: dict[str, Any] = dict(NAMESPACE) | RUNTIME
         self._some: dict[int, Function] = {}
+        self.hits = bytearray(len(self.flow.segments))
         code = kernel.instructions
         self.effects = [any(has_effect(x) for x in code[s.begin : s.end]) for s in self.flow.segments]
         self.needs_all = [s.index in self._partial and _for_all(code[s.begin]) for s in self.flow.segments]
@@ -168,9 +169,7 @@ def _flow(kernel: Kernel) -> tuple[Flow, frozenset[str]]:
     flow = Flow(kernel, cuts)
     varying = divergent(flow)
     some = partial(flow, varying)
-    inner = {
-        i for s in flow.segments if s.index in some for i in range(s.begin, s.end) if converging(kernel.instructions[i])
-    }
+    inner = {i for s in flow.segments if s.index in some for i in range(s.begin, s.end) if converging(kernel.instructions[i])}
     return (Flow(kernel, cuts | inner), varying) if inner else (flow, varying)
 
 
@@ -186,7 +185,12 @@ def _forms(kernel: Kernel, widths: Mapping[str, int]) -> dict[str, str]:
         for r in targets(x):
             if floating and widths[r.name] == 32:
                 forms[r.name] = "f32"
-        if x.parts[0] in ("mov", "selp") and len(x.operands) > 1 and isinstance(x.operands[0], Register) and isinstance(x.operands[1], Register):
+        if (
+            x.parts[0] in ("mov", "selp")
+            and len(x.operands) > 1
+            and isinstance(x.operands[0], Register)
+            and isinstance(x.operands[1], Register)
+        ):
             moves.append((x.operands[0].name, x.operands[1].name))
     changed = True
     while changed:

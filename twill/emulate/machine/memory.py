@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Allocation", "GlobalMemory", "PARAMETERS"]
+__all__ = ["PARAMETERS", "Allocation", "GlobalMemory"]
 
 Array = np.ndarray[Any, Any]
 

@@ -45,7 +45,9 @@ def of_kernel(path: Path) -> Names:
     """Read the tables STORAGE and BARRIERS and the dispatch on ``block.warp`` of an emitted kernel; nothing of it is executed."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     tables = {
-        x.targets[0].id: x.value for x in tree.body if isinstance(x, ast.Assign) and isinstance(x.targets[0], ast.Name) and isinstance(x.value, ast.Dict)
+        x.targets[0].id: x.value
+        for x in tree.body
+        if isinstance(x, ast.Assign) and isinstance(x.targets[0], ast.Name) and isinstance(x.value, ast.Dict)
     }
     buffers, end = [], 0
     for name, fields in _calls(tables.get("STORAGE")):
@@ -65,7 +67,11 @@ def _calls(table: ast.expr | None) -> list[tuple[str, dict[str, int]]]:
     if isinstance(table, ast.Dict):
         for key, value in zip(table.keys, table.values, strict=True):
             if isinstance(key, ast.Constant) and isinstance(value, ast.Call):
-                fields = {k.arg: k.value.value for k in value.keywords if k.arg and isinstance(k.value, ast.Constant) and isinstance(k.value.value, int)}
+                fields = {
+                    k.arg: k.value.value
+                    for k in value.keywords
+                    if k.arg and isinstance(k.value, ast.Constant) and isinstance(k.value.value, int)
+                }
                 found.append((str(key.value), fields))
     return found
 
@@ -77,7 +83,9 @@ def _roles(tree: ast.Module) -> tuple[tuple[int, int, str], ...]:
     for test in (x for x in ast.walk(tree) if isinstance(x, ast.If)):
         match = re.fullmatch(r"block\.warp (<|==) (\d+)", ast.unparse(test.test))
         calls = [
-            s.value.func.id for s in test.body if isinstance(s, ast.Expr) and isinstance(s.value, ast.Call) and isinstance(s.value.func, ast.Name)
+            s.value.func.id
+            for s in test.body
+            if isinstance(s, ast.Expr) and isinstance(s.value, ast.Call) and isinstance(s.value.func, ast.Name)
         ]
         if match is None or not calls:
             continue

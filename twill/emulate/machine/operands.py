@@ -1,7 +1,7 @@
 """Operands of matrix instructions in shared memory, found through their descriptors.
 
-Descriptor fields (cute/arch/mma_sm100_desc.hpp; the one of sm_90 fits in it): start >> 4 in bits 0-13, leading byte offset >> 4 in 16-29,
-stride byte offset >> 4 in 32-45, base offset in 49-51, swizzle in 61-63 (0 none, 2 128 bytes, 4 64 bytes, 6 32 bytes). Canonical layouts are
+Descriptor fields (cute/arch/mma_sm100_desc.hpp; the one of sm_90 fits in it): start >> 4 in bits 0-13, leading byte offset >> 4 in
+16-29, stride byte offset >> 4 in 32-45, base offset in 49-51, swizzle in 61-63 (0 none, 2 128 bytes, 4 64, 6 32). Canonical layouts are
 those of cute/atom/mma_traits_sm90_gmma.hpp. The swizzle acts on the absolute address (fits all kernels run so far; no source).
 """
 

@@ -35,6 +35,7 @@ def run(
 ) -> Coverage:  # fmt: skip
     """Run all blocks of a launch. Stops at the first deadlock: what follows would only repeat it."""
     coverage = Coverage()
+    code.hits[:] = bytes(len(code.hits))
     gx, gy, gz = launch.grid
     cx, cy, cz = launch.cluster
     firsts = [(x, y, z) for z in range(0, gz, cz) for y in range(0, gy, cy) for x in range(0, gx, cx)]
@@ -55,6 +56,7 @@ def run(
             if not all(w.done for w in cluster.warps):
                 _deadlock(cluster)
                 break
+    coverage.seen = {i for i, hit in enumerate(code.hits) if hit}
     return coverage
 
 
@@ -73,6 +75,5 @@ def _deadlock(cluster: Cluster) -> None:
     for block in cluster.blocks:
         for address, barrier in sorted(block.barriers.items()):
             lines.append(f"  {cluster.names.barrier(address - 1024)}: {barrier}")
-    for operation in cluster.pending:
-        lines.append(f"  in flight: {operation.name} of PTX line {operation.line}")
+    lines += [f"  in flight: {o.name} of PTX line {o.line}" for o in cluster.pending]
     cluster.findings.add(Finding("deadlock", "no warp can go on\n" + "\n".join(lines), first, "", f"block {cluster.ranks[0]}"))

@@ -40,6 +40,10 @@ class Scheduler:
     def run(self, warp: Warp) -> None:
         warp.run(4096)
 
+    def fails(self, again: bool) -> bool:
+        """True if a try of a barrier whose phase is over is to fail, as one whose time is up may; ``again``: it has failed once."""
+        return False
+
     def warp(self, ready: list[Warp]) -> Warp:
         self._turn += 1
         return ready[self._turn % len(ready)]
@@ -50,10 +54,13 @@ class Scheduler:
 
 @dataclass
 class Late(Scheduler):
-    """Operations take effect only when no warp can go on, oldest first."""
+    """Operations take effect only when no warp can go on, oldest first. The first try of a barrier fails."""
 
     name: str = "late"
     at_once: bool = False
+
+    def fails(self, again: bool) -> bool:
+        return not again
 
 
 @dataclass
@@ -103,6 +110,9 @@ class Random(Scheduler):
 
     def run(self, warp: Warp) -> None:
         warp.run(self._random.choice((1, 2, 5, 20)))
+
+    def fails(self, again: bool) -> bool:
+        return not again and self._random.random() < 0.5
 
 
 SCHEDULERS = ("eager", "late", "newest", "random")

@@ -66,9 +66,7 @@ def decode(data: bytes) -> TensorMap:
     kind = words[2] >> 7 & 15
     if words[2] >> 11 & 3 or kind not in ELEMENT_BYTES:
         raise EmulationError(f"TMA descriptor with flags {words[2]:#x} is not understood", "extend twill/emulate/machine/tensormap.py")
-    strides = [ELEMENT_BYTES[kind]]
-    for i in range(rank - 1):
-        strides.append((words[3 + i] | (words[7] >> (4 * i) & 15) << 32) << 4)
+    strides = [ELEMENT_BYTES[kind], *((words[3 + i] | (words[7] >> (4 * i) & 15) << 32) << 4 for i in range(rank - 1))]
     return TensorMap(
         words[0] | words[1] << 32, ELEMENT_BYTES[kind], tuple(words[8 + i] + 1 for i in range(rank)), tuple(strides),
         tuple(data[55 + i] + 1 for i in range(rank)), SWIZZLE_BITS[words[2] >> 13 & 3],

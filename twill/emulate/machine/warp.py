@@ -31,10 +31,13 @@ class Warp:
         self.R: list[Any] = list(code.initial)
         self.tid = self._threads(index)
         self.component, self.clock = block.cluster.clocks.component()
-        self.name = f"warp {index}" + (f" of block {block.rank} in its cluster" if len(block.cluster.ranks) > 1 else "")
+        role = code.role(index)
+        self.name = f"warp {index}" + (f" ({role})" if role else "") + (f" of block {block.rank}" if len(block.cluster.ranks) > 1 else "")
         self.fragments: list[tuple[int, Array | None]] = [(0, None)]
         self.waits: list[tuple[Counter, int, str]] = []
         self.token: Any = None
+        self.peeked = (0, -1)
+        """Barrier and phase of the last try that failed although the phase was over."""
         self.done = False
         self.line = 0
         self.steps = 0
@@ -103,8 +106,7 @@ class Warp:
     @property
     def place(self) -> str:
         """Who this is, for reports."""
-        role = self.code.role(self.index)
-        return f"{self.name}{f' ({role})' if role else ''}, block {self.block.ctaid}"
+        return f"{self.name}, block {self.block.ctaid}"
 
     # control flow
 
@@ -126,11 +128,12 @@ class Warp:
     def run(self, quantum: int) -> None:
         """Run segments until the warp has to wait, has ended, or ``quantum`` segments with effects on others are over."""
         self.waits.clear()
-        functions, effects = self.code.whole, self.code.effects
+        functions, effects, hits = self.code.whole, self.code.effects, self.code.hits
         while not self.done:
             if len(self.fragments) == 1 and self.fragments[0][1] is None:
                 at = self.fragments[0][0]
                 self.steps += 1
+                hits[at] = 1
                 after = functions[at](self)
                 if after >= 0:
                     self.fragments[0] = (after, None)
@@ -163,6 +166,7 @@ class Warp:
             self.steps += 1
             if self.code.needs_all[at] and len(self.fragments) > 1:
                 continue
+            self.code.hits[at] = 1
             after = self.code.masked(at)(self, mask)
             if after == BLOCKED:
                 continue

@@ -57,7 +57,7 @@ class Flow:
         """Segment that a branch jumps to."""
         assert branch.label is not None
         at = self.kernel.labels[branch.label]
-        return self._at[at] if at in self._at else EXIT
+        return self._at.get(at, EXIT)
 
     @cached_property
     def postdominators(self) -> tuple[frozenset[int], ...]:

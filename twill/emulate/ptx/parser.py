@@ -9,7 +9,21 @@ from dataclasses import dataclass, field
 
 from twill.emulate.errors import EmulationError
 from twill.emulate.ptx.syntax import (
-    Immediate, Instruction, Kernel, Location, Memory, Module, Negated, Operand, Pair, Parameter, Register, Sink, Special, Symbol, Vector,
+    Immediate,
+    Instruction,
+    Kernel,
+    Location,
+    Memory,
+    Module,
+    Negated,
+    Operand,
+    Pair,
+    Parameter,
+    Register,
+    Sink,
+    Special,
+    Symbol,
+    Vector,
 )  # fmt: skip
 
 __all__ = ["parse"]
@@ -183,11 +197,13 @@ class _Body:
             if isinstance(base, Pair):
                 raise EmulationError(f"PTX line {line}: address {text!r} is not understood", "extend twill/emulate/ptx/parser.py")
             if isinstance(base, Vector):
-                base, offset = base.items[0], int(getattr(base.items[1], "bits", 0))
+                register, distance = base.items
+                assert isinstance(distance, Immediate)
+                base, offset = register, distance.bits
             coordinates: tuple[Operand, ...] = ()
             for part in parts[1:]:
                 inner = self._operand(part, line)
-                coordinates += inner.items if isinstance(inner, Vector) else (inner,)
+                coordinates = (*coordinates, *(inner.items if isinstance(inner, Vector) else (inner,)))
             return Memory(base, offset, coordinates)
         if "|" in text:
             first, second = text.split("|")
@@ -234,7 +250,7 @@ def _split(text: str) -> list[str]:
 
 
 def _statements(text: str, at: int = 0) -> Iterator[tuple[str, int]]:
-    """Statements with their offsets: ``{``, ``}``, ``label:`` or the text up to a semicolon (``.loc`` and ``.file``: to the end of line)."""
+    """Statements with their offsets: ``{``, ``}``, ``label:`` or the text up to a semicolon (of ``.loc``: up to the end of line)."""
     size = len(text)
     space = re.compile(r"[\s;]*")
     while True:

@@ -1,0 +1,79 @@
+"""The shipped kernels, compiled and run from their PTX."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from twill.build import names
+
+pytest.importorskip("cutlass", reason="kernels are compiled by CuTe DSL: install 'twill-gpu[kernels]'")
+pytest.importorskip("filelock")
+
+from twill.build.compiler import compiled
+from twill.build.kernelfile import Variant, find, read
+from twill.emulate.kernel import AttentionKernel, head_dims
+from twill.emulate.numbers import Shape
+
+OVERLAP = pytest.mark.xfail(
+    strict=False,
+    reason="O of one sub-tile is staged over Q of the other one: its stage is 128 wide where that of Q is 192, and nothing orders the two",
+)
+KERNELS = [pytest.param(n, marks=OVERLAP) if n.endswith("d192_dv128") else n for n in names() if n.startswith("sm90_attn_fwd")]
+
+
+@cache
+def _kernel(name: str, causal: bool) -> tuple[AttentionKernel, tuple[int, int]]:
+    file = read(find(name))
+    made = compiled(file, Variant("bf16", causal, True), "sm_90a", cache="off")
+    ready = AttentionKernel(file.path, made.ptx.read_text(), made.folder / "kernel.o", file.host, file.parameters)
+    return ready, head_dims(file.path)
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("name", KERNELS)
+def test_right_and_without_a_finding(name: str, causal: bool) -> None:
+    """A ragged shape, and one in which every ring of K and V wraps twice."""
+    kernel, (head_dim, head_dim_v) = _kernel(name, causal)
+    for seqlen_q, seqlen_k, heads, schedulers in ((77, 131, 2, ("late", "random")), (130, 2100, 1, ("eager", "newest"))):
+        shape = Shape(1, seqlen_q, seqlen_k, heads, 1, head_dim, head_dim_v, causal, "bf16")
+        for scheduler in schedulers:
+            result = kernel.run(shape, scheduler, seed=5)
+            assert [f.text for f in result.findings.items] == []
+            assert result.largest_error <= 1
+            if seqlen_k > 1000:
+                assert min(turn for ring, turn in result.coverage.turns.items() if ring.startswith(("K_full", "V_full"))) >= 2
+
+
+def _in_loops(kernel: AttentionKernel, opcode: str) -> list[int]:
+    """PTX lines of an opcode in segments that can come to themselves again."""
+    flow = kernel.code.flow
+    lines = []
+    for segment in flow.segments:
+        seen: set[int] = set()
+        todo = [segment.index]
+        while todo:
+            for t in flow.segments[todo.pop()].successors:
+                if t >= 0 and t not in seen:
+                    seen.add(t)
+                    todo.append(t)
+        if segment.index in seen:
+            lines += [x.line for x in flow.kernel.instructions[segment.begin : segment.end] if x.opcode == opcode]
+    return lines
+
+
+def test_a_planted_bug_is_found_and_its_barrier_named() -> None:
+    """Drop one release of a buffer in the main loop at a time."""
+    file = read(find("sm90_attn_fwd_d64"))
+    made = compiled(file, Variant("bf16", False, True), "sm_90a", cache="off")
+    lines = made.ptx.read_text().split("\n")
+    whole = AttentionKernel(file.path, made.ptx.read_text(), made.folder / "kernel.o", file.host, file.parameters)
+    places = _in_loops(whole, "mbarrier.arrive.shared.b64")
+    assert len(places) >= 2
+    shape = Shape(1, 130, 1700, 1, 1, 64, 64, False, "bf16")
+    for line in places[:2]:
+        ptx = "\n".join([*lines[: line - 1], ";", *lines[line:]])
+        kernel = AttentionKernel(file.path, ptx, made.folder / "kernel.o", file.host, file.parameters)
+        result = kernel.run(shape, "late", seed=5)
+        assert any(f.kind == "deadlock" and "_empty[" in f.text and "load" in f.text for f in result.findings.errors)
