@@ -72,7 +72,7 @@ def _layouts(t: Tiles, dtype: Any, k_stages: int, v_stages: int) -> tuple[Any, A
     q = hopper_helpers.make_smem_layout_a(row, (ROWS, t.keys, t.head_dim), dtype, t.subtiles)
     k = hopper_helpers.make_smem_layout_b(row, (ROWS, t.keys, t.head_dim), dtype, k_stages)
     v = hopper_helpers.make_smem_layout_b(column, (ROWS, t.head_dim_v, t.keys), dtype, v_stages)
-    o = hopper_helpers.make_smem_layout_a(row, (ROWS, t.keys, t.head_dim_v), dtype, t.subtiles)
+    o = hopper_helpers.make_smem_layout_a(row, (ROWS, t.keys, t.head_dim_v), dtype, 1)
     return q, k, v, o
 
 
@@ -101,6 +101,8 @@ class Block:
 
     ``work_tiles`` work tiles are shared out among the blocks of the grid, in turn or, with a ``counter``, as blocks come to ask for
     the next; ``announced`` is where a block's warps then read what it got. ``section`` heads are walked together (see `locate`).
+    ``o`` is where the first sub-tile of O is staged, those of the others follow each ``o_stride`` elements after the one before: in the
+    place of Q every sub-tile stays within its own, since the other warpgroups may still be reading theirs.
     """
 
     tiles: Tiles
@@ -111,6 +113,7 @@ class Block:
     k: Any
     v: Any
     o: Any
+    o_stride: int
     o_is_q: bool
     lse: Any
     rings: Mapping[str, Ring]
@@ -183,7 +186,7 @@ def enter(
     q, k, v, o = _layouts(t, dtype, storage["K"].stages, storage["V"].stages)
     buffers_end, barriers_end = _ends(storage, barriers)
     rings = _rings(base, buffers_end, barriers)
-    row_tiles = (seqlen_q + (t.rows - 1)) // t.rows
+    row_tiles, o_is_q = (seqlen_q + (t.rows - 1)) // t.rows, "O_staging" not in storage
     section: Any = 1
     if causal:
         key_bytes = cutlass.max(seqlen_k, cutlass.Int32(1)) * ((t.head_dim + t.head_dim_v) * 2)
@@ -193,7 +196,7 @@ def enter(
         tiles=t, dtype=dtype, causal=causal, operands=given,
         q=_smem_tensor(base, storage["Q"], q, dtype), k=_smem_tensor(base, storage["K"], k, dtype),
         v=_smem_tensor(base, storage["V"], v, dtype), o=_smem_tensor(base, storage.get("O_staging", storage["Q"]), o, dtype),
-        o_is_q="O_staging" not in storage, lse=lse, rings=rings, warp=warp, heads=heads, group_size=heads // kv_heads, seqlen_q=seqlen_q,
+        o_stride=ROWS * (t.head_dim if o_is_q else t.head_dim_v), o_is_q=o_is_q, lse=lse, rings=rings, warp=warp, heads=heads, group_size=heads // kv_heads, seqlen_q=seqlen_q,
         seqlen_k=seqlen_k, row_tiles=row_tiles, heads_in_all=heads * batch, work_tiles=row_tiles * heads * batch, section=section,
         counter=counter, announced=cute.make_tensor(cute.recast_ptr(base + barriers_end, dtype=cutlass.Int32), ANNOUNCED),
         softmax_scale=softmax_scale,

@@ -65,7 +65,8 @@ def finish(x: Consumer, barrier_id: int) -> None:
     narrow.store(x.o.load().to(b.dtype))
     atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), b.dtype)
     copy = cute.make_tiled_copy_C(atom, _pv(b)).get_slice(x.thread)
-    staged = b.o[None, None, x.subtile]
+    place = cute.assume(x.subtile * b.o_stride, divby=b.o_stride) if not isinstance(x.subtile, int) else x.subtile * b.o_stride
+    staged = cute.make_tensor(b.o.iterator + place, b.o.layout)[None, None, 0]
     if not b.o_is_q:
         _last_store_read(x)
         cute.arch.barrier(barrier_id=barrier_id, number_of_threads=WARPGROUP)
