@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,7 +42,7 @@ def test_other_graphs_and_machines(name: str) -> None:
     [
         ({"rescale": "old_max"}, "rescale policy old_max cannot be emitted yet"),
         ({"tile": "256x128"}, "sub-tiles of 128 rows: a warpgroup here has 64"),
-        ({"head_dim": "72"}, "head dims 72 and 128 are not multiples of 16"),
+        ({"head_dim": "76"}, "head dims 76 and 128 are not multiples of 8"),
         ({"head_dim_v": "256"}, "head dim of V 256 is larger than that of Q 128"),
     ],
 )
@@ -56,6 +57,21 @@ def test_a_program_of_another_schedule() -> None:
     _, program = _case("sm90_attn_fwd_d64")
     with pytest.raises(EmitError, match="the program is of schedule"):
         attention_forward(found, program)
+
+
+def test_a_graph_is_solved_and_emitted_in_one_go(tmp_path: Path) -> None:
+    """Head dims between the usual ones: tiles are as wide as the MMA wants them, tensors as wide as they are."""
+    to = tmp_path / "k.py"
+    assert run(["emit", "--arch", "sm90", "attn_fwd", "--head-dim", "72", "-o", str(to)]) == 0
+    text = to.read_text(encoding="utf-8")
+    assert "Command:   twill emit --arch sm90 attn_fwd --head-dim 72\n" in text
+    assert "tiles.Tiles(head_dim=72, head_dim_v=72," in text
+    assert "tiles.RingShape(slots=2, arrivals=1, tx_bytes=10240)" in text
+
+
+def test_a_schedule_is_not_changed_by_options(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["emit", "sm90_attn_fwd_d128", "--head-dim", "64"]) == 2
+    assert "--head-dim would change the schedule" in capsys.readouterr().err
 
 
 def test_the_command_line_says_why(capsys: pytest.CaptureFixture[str]) -> None:

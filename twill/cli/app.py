@@ -136,13 +136,23 @@ def lower(file: ScheduleFile, machine: MachineOption = None, as_json: AsJson = F
 
 @app.command()
 def emit(
-    file: ScheduleFile, machine: MachineOption = None,
+    target: Annotated[
+        str, typer.Argument(metavar="SCHEDULE|GRAPH", help="a schedule file, the name of a shipped one or, with --arch, a graph")
+    ],
+    arch: Arch = None, machine: MachineOption = None, head_dim: HeadDim = None, head_dim_v: HeadDimV = None, tile: Tile = None,
+    subtiles: Subtiles = None, dtype: Dtype = None, settings: Settings = None, registers: Registers = None, groups: Groups = None,
+    max_copies: MaxCopies = None, without: Without = None, with_rules: With = None, timeout: Timeout = DEFAULT_TIMEOUT_S, seed: Seed = 0,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="write the kernel here")] = None,
 ) -> Work:  # fmt: skip
-    """Print the kernel of a schedule as a CuTe DSL file."""
+    """Print the kernel of a schedule, or of the best schedule of a graph, as a CuTe DSL file."""
     from twill.cli.emit import emit_command
+    from twill.cli.request import SolveArguments
 
-    return partial(emit_command, file, machine=machine, output=output)
+    arguments = SolveArguments(
+        target, arch, machine, head_dim, head_dim_v, tile, subtiles, dtype, tuple(settings or ()), registers, groups, max_copies,
+        without=tuple(without or ()), with_rules=tuple(with_rules or ()), seed=seed,
+    )  # fmt: skip
+    return partial(emit_command, arguments, timeout_s=timeout, output=output)
 
 
 @app.command()

@@ -41,7 +41,7 @@ def emit(checked: CheckedSchedule, program: WarpProgram, command: str) -> str:
     for e in expansions.values():
         _scores_stay(request, e, mmas)
         _one_p(request, e)
-    seats = launch(program, checked.machine, request.subtiles, 64 * request.subtiles * request.head_dim_v * 2)
+    seats = launch(program, checked.machine, request.subtiles, 64 * request.subtiles * request.columns_v * 2)
     return text(Plan(checked, program, request, families(request, expansions, seats.seats), seats, command))
 
 

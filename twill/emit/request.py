@@ -14,6 +14,7 @@ __all__ = ["AttentionForward", "attention_forward"]
 
 KINDS = ("tma_load", "mma_qk", "row_max", "exp2", "row_sum", "convert", "rescale", "mma_pv")
 ROWS = 64
+MMA_DEPTH = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +34,24 @@ class AttentionForward:
     loads: Mapping[str, str]
 
     @property
+    def columns(self) -> int:
+        """Columns of Q in SMEM: the head dim rounded up to the depth of an MMA."""
+        return _padded(self.head_dim)
+
+    @property
+    def columns_v(self) -> int:
+        """Columns of O in SMEM."""
+        return _padded(self.head_dim_v)
+
+    @property
     def name(self) -> str:
         """Name of the kernel."""
         dims = f"d{self.head_dim}" + (f"_dv{self.head_dim_v}" if self.head_dim_v != self.head_dim else "")
         return f"sm90_attn_fwd_{dims}"
+
+
+def _padded(head_dim: int) -> int:
+    return -(-head_dim // MMA_DEPTH) * MMA_DEPTH
 
 
 def attention_forward(checked: CheckedSchedule, program: WarpProgram) -> AttentionForward:
@@ -60,10 +75,10 @@ def attention_forward(checked: CheckedSchedule, program: WarpProgram) -> Attenti
     subtiles, d, dv = (int(str(p[x])) for x in ("subtiles", "head_dim", "head_dim_v"))
     if rows != ROWS * subtiles:
         raise EmitError(f"sub-tiles of {rows // subtiles} rows: a warpgroup here has {ROWS}", f"use --tile {ROWS * subtiles}x{keys}")
-    if d % 16 or dv % 16:
-        raise EmitError(f"head dims {d} and {dv} are not multiples of 16, the depth of an MMA", "pad the tensors with zeros")
-    if dv > d:
-        raise EmitError(f"head dim of V {dv} is larger than that of Q {d}: O is staged in the SMEM of Q", "no emitter for this yet")
+    if d % 8 or dv % 8:
+        raise EmitError(f"head dims {d} and {dv} are not multiples of 8, which TMA asks for", "pad the tensors with zeros")
+    if dv > d and all(b.name != "O_staging" for b in graph.buffers):
+        raise EmitError(f"head dim of V {dv} is larger than that of Q {d}: O is staged in the SMEM of Q", "use a smaller --tile")
     ops: dict[str, Op] = {op.name: op for op in graph.ops}
     for op in ops.values():
         if op.kind not in KINDS:

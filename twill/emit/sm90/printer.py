@@ -82,11 +82,11 @@ def _constants(plan: Plan) -> Iterator[str]:
         yield f'    "{s.name}": tiles.Buffer(offset={s.offset}, stride={s.stride}, stages={s.stages}),'
     if launch.o_offset is not None and all(s.name != "O_staging" for s in plan.program.storage):
         yield "    # where O waits to be stored"
-        yield f'    "O_staging": tiles.Buffer(offset={launch.o_offset}, stride={64 * q.subtiles * q.head_dim_v * 2}, stages=1),'
+        yield f'    "O_staging": tiles.Buffer(offset={launch.o_offset}, stride={64 * q.subtiles * q.columns_v * 2}, stages=1),'
     yield "}"
     yield "BARRIERS = {"
     yield "    # around the loop: Q and, below, the number of the next work tile; a slot of Q is a sub-tile"
-    yield f'    "Q_full": tiles.RingShape(slots={q.subtiles}, arrivals=1, tx_bytes={64 * q.head_dim * 2}),'
+    yield f'    "Q_full": tiles.RingShape(slots={q.subtiles}, arrivals=1, tx_bytes={64 * q.columns * 2}),'
     yield f'    "Q_empty": tiles.RingShape(slots={q.subtiles}, arrivals=4),'
     yield '    "work_full": tiles.RingShape(slots=2, arrivals=1),'
     yield f'    "work_empty": tiles.RingShape(slots=2, arrivals={launch.listeners}),'

@@ -22,6 +22,8 @@ __all__ = ["AttnFwd", "attn_fwd"]
 
 LETTERS = "abcdefgh"
 STATISTIC_BYTES = 4
+MMA_DEPTH = 16
+"""Columns that one MMA multiplies: operands of other head dims are filled up with zeros in SMEM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,8 @@ def _shape(p: AttnFwd, machine: Machine) -> tuple[AttnFwd, _Shape]:
         raise ParameterError(f"poly_share {poly} is not in [0, 1)", "use 0.125, say")
     rows = tile.m // subtiles
     warps = 4 * max(1, rows // 128) if machine.accumulator == "tmem" else 4
-    shape = _Shape(p.head_dim, dv, rows, tile.n, subtiles, parse_chunks(chunks, tile.n), DTYPE_BYTES[p.dtype], poly, warps)
+    d_columns, dv_columns = (-(-x // MMA_DEPTH) * MMA_DEPTH for x in (p.head_dim, dv))
+    shape = _Shape(d_columns, dv_columns, rows, tile.n, subtiles, parse_chunks(chunks, tile.n), DTYPE_BYTES[p.dtype], poly, warps)
     return replace(p, head_dim_v=dv, tile=tile, subtiles=subtiles, chunks=chunks, poly_share=poly), shape
 
 

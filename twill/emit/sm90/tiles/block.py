@@ -20,18 +20,32 @@ ANNOUNCED = 2
 """Work tiles that a block can have announced and not all of its warps read yet."""
 L2_BYTES = 32 << 20
 """Keys and values that are walked together should stay in L2: 50 MB on an H100 or H200, with room left for what passes through."""
+MMA_DEPTH = 16
+"""What one MMA multiplies of a 16-bit operand."""
 ROWS = 64
 """Query rows of a sub-tile: those of one wgmma of one warpgroup."""
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """Tile shapes of the kernel: a work tile of ``subtiles`` x 64 query rows by ``keys`` keys an iteration."""
+    """Tile shapes of the kernel: a work tile of ``subtiles`` x 64 query rows by ``keys`` keys an iteration.
+
+    Tiles in SMEM have ``columns`` of Q and K and ``columns_v`` of V and O: head dims rounded up to the depth of an MMA. TMA fills what
+    lies beyond the head dim with zeros, and does not store it.
+    """
 
     head_dim: int
     head_dim_v: int
     keys: int
     subtiles: int
+
+    @property
+    def columns(self) -> int:
+        return -(-self.head_dim // MMA_DEPTH) * MMA_DEPTH
+
+    @property
+    def columns_v(self) -> int:
+        return -(-self.head_dim_v // MMA_DEPTH) * MMA_DEPTH
 
     @property
     def rows(self) -> int:
@@ -69,10 +83,10 @@ class Operands:
 
 def _layouts(t: Tiles, dtype: Any, k_stages: int, v_stages: int) -> tuple[Any, Any, Any, Any]:
     row, column = tensor_utils.LayoutEnum.ROW_MAJOR, tensor_utils.LayoutEnum.COL_MAJOR
-    q = hopper_helpers.make_smem_layout_a(row, (ROWS, t.keys, t.head_dim), dtype, t.subtiles)
-    k = hopper_helpers.make_smem_layout_b(row, (ROWS, t.keys, t.head_dim), dtype, k_stages)
-    v = hopper_helpers.make_smem_layout_b(column, (ROWS, t.head_dim_v, t.keys), dtype, v_stages)
-    o = hopper_helpers.make_smem_layout_a(row, (ROWS, t.keys, t.head_dim_v), dtype, 1)
+    q = hopper_helpers.make_smem_layout_a(row, (ROWS, t.keys, t.columns), dtype, t.subtiles)
+    k = hopper_helpers.make_smem_layout_b(row, (ROWS, t.keys, t.columns), dtype, k_stages)
+    v = hopper_helpers.make_smem_layout_b(column, (ROWS, t.columns_v, t.keys), dtype, v_stages)
+    o = hopper_helpers.make_smem_layout_a(row, (ROWS, t.keys, t.columns_v), dtype, 1)
     return q, k, v, o
 
 
@@ -88,10 +102,10 @@ def operands(t: Tiles, storage: Mapping[str, Buffer], q: Any, k: Any, v: Any, o:
 
     rows, dims = [1, 3, 2, 0], [3, 1, 2, 0]
     return Operands(
-        atom(load, q, rows, layouts[0], (ROWS, t.head_dim)),
-        atom(load, k, rows, layouts[1], (t.keys, t.head_dim)),
-        atom(load, v, dims, layouts[2], (t.head_dim_v, t.keys)),
-        atom(store, o, rows, layouts[3], (ROWS, t.head_dim_v)),
+        atom(load, q, rows, layouts[0], (ROWS, t.columns)),
+        atom(load, k, rows, layouts[1], (t.keys, t.columns)),
+        atom(load, v, dims, layouts[2], (t.columns_v, t.keys)),
+        atom(store, o, rows, layouts[3], (ROWS, t.columns_v)),
     )
 
 
@@ -196,8 +210,8 @@ def enter(
         tiles=t, dtype=dtype, causal=causal, operands=given,
         q=_smem_tensor(base, storage["Q"], q, dtype), k=_smem_tensor(base, storage["K"], k, dtype),
         v=_smem_tensor(base, storage["V"], v, dtype), o=_smem_tensor(base, storage.get("O_staging", storage["Q"]), o, dtype),
-        o_stride=ROWS * (t.head_dim if o_is_q else t.head_dim_v), o_is_q=o_is_q, lse=lse, rings=rings, warp=warp, heads=heads, group_size=heads // kv_heads, seqlen_q=seqlen_q,
-        seqlen_k=seqlen_k, row_tiles=row_tiles, heads_in_all=heads * batch, work_tiles=row_tiles * heads * batch, section=section,
-        counter=counter, announced=cute.make_tensor(cute.recast_ptr(base + barriers_end, dtype=cutlass.Int32), ANNOUNCED),
-        softmax_scale=softmax_scale,
+        o_stride=ROWS * (t.columns if o_is_q else t.columns_v), o_is_q=o_is_q, lse=lse, rings=rings, warp=warp,
+        heads=heads, group_size=heads // kv_heads, seqlen_q=seqlen_q, seqlen_k=seqlen_k, row_tiles=row_tiles,
+        heads_in_all=heads * batch, work_tiles=row_tiles * heads * batch, section=section, counter=counter,
+        announced=cute.make_tensor(cute.recast_ptr(base + barriers_end, dtype=cutlass.Int32), ANNOUNCED), softmax_scale=softmax_scale,
     )  # fmt: skip

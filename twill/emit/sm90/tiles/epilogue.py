@@ -59,7 +59,7 @@ def finish(x: Consumer, barrier_id: int) -> None:
         if b.lse is not None:
             value = x.row_max[row] * b.softmax_scale + cute.math.log2(safe, fastmath=True) * LN_2
             _store_lse(x, row, cutlass.Float32(cutlass.select_(empty, cutlass.Float32(NEVER), value)))
-    for v in range(b.tiles.head_dim_v // 2):
+    for v in range(b.tiles.columns_v // 2):
         x.o[v] = x.o[v] * inverse[(v // 2) % 2]
     narrow = cute.make_rmem_tensor(x.o.layout, b.dtype)
     narrow.store(x.o.load().to(b.dtype))
@@ -73,6 +73,6 @@ def finish(x: Consumer, barrier_id: int) -> None:
     cute.copy(atom, copy.retile(narrow), copy.partition_D(staged))
     cute.arch.fence_view_async_shared()
     cute.arch.barrier(barrier_id=barrier_id, number_of_threads=WARPGROUP)
-    out = cute.local_tile(b.operands.o[1][None, None, x.work.head, x.work.batch], (ROWS, b.tiles.head_dim_v), (None, 0))
+    out = cute.local_tile(b.operands.o[1][None, None, x.work.head, x.work.batch], (ROWS, b.tiles.columns_v), (None, 0))
     source, to = cpasync.tma_partition(b.operands.o[0], 0, cute.make_layout(1), cute.group_modes(staged, 0, 2), cute.group_modes(out, 0, 2))
     _store_tile(x, to[None, x.work.first_row // ROWS + x.subtile], source)

@@ -40,15 +40,15 @@ def prefetch(b: Block) -> None:
 def loader(b: Block, work: Work) -> Loader:
     """The loading warp's view of a work tile."""
     t, given = b.tiles, b.operands
-    k = cute.local_tile(given.k[1][None, None, work.kv_head, work.batch], (t.keys, t.head_dim), (None, 0))
-    v = cute.local_tile(given.v[1][None, None, work.kv_head, work.batch], (t.head_dim_v, t.keys), (0, None))
+    k = cute.local_tile(given.k[1][None, None, work.kv_head, work.batch], (t.keys, t.columns), (None, 0))
+    v = cute.local_tile(given.v[1][None, None, work.kv_head, work.batch], (t.columns_v, t.keys), (0, None))
     return Loader(b, work, _partition(given.k[0], b.k, k), _partition(given.v[0], b.v, v))
 
 
 def load_q(b: Block, turn: Iteration, number: Any) -> None:
     """All sub-tiles of Q of a work tile, each into its place once what was there of the work tile before has been used."""
     work, t, full, empty = locate(b, number), b.tiles, b.rings["Q_full"], b.rings["Q_empty"]
-    q = cute.local_tile(b.operands.q[1][None, None, work.head, work.batch], (ROWS, t.head_dim), (None, 0))
+    q = cute.local_tile(b.operands.q[1][None, None, work.head, work.batch], (ROWS, t.columns), (None, 0))
     to, source = _partition(b.operands.q[0], b.q, q)
     for s in range(t.subtiles):
         cute.arch.mbarrier_wait(empty.pointer + s, place(turn - 1, 1)[1])

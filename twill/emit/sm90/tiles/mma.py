@@ -10,7 +10,7 @@ import cutlass.cute as cute
 from cutlass.cute.nvgpu import OperandMajorMode, warpgroup
 from cutlass.utils import hopper_helpers
 
-from twill.emit.sm90.tiles.block import ROWS, Block
+from twill.emit.sm90.tiles.block import MMA_DEPTH, ROWS, Block
 from twill.emit.sm90.tiles.iteration import Iteration, place
 from twill.emit.sm90.tiles.work import Work
 
@@ -55,7 +55,7 @@ def _qk(b: Block) -> Any:
 def _pv(b: Block) -> Any:
     kinds = (OperandMajorMode.K, OperandMajorMode.MN)
     return hopper_helpers.make_trivial_tiled_mma(
-        b.dtype, b.dtype, *kinds, cutlass.Float32, (1, 1, 1), (ROWS, b.tiles.head_dim_v), warpgroup.OperandSource.RMEM
+        b.dtype, b.dtype, *kinds, cutlass.Float32, (1, 1, 1), (ROWS, b.tiles.columns_v), warpgroup.OperandSource.RMEM
     )
 
 
@@ -76,7 +76,7 @@ def consumer(b: Block, subtile: Any, scores: int = 1, factors: int = 1) -> Consu
         v=pv.make_fragment_B(mine_pv.partition_B(b.v)),
         scores=tuple(cute.make_rmem_tensor(qk.partition_shape_C((ROWS, t.keys)), cutlass.Float32) for _ in range(scores)),
         packed=packed, p=cute.make_tensor(cute.recast_ptr(packed.iterator, dtype=b.dtype), p_layout),
-        o=cute.make_rmem_tensor(pv.partition_shape_C((ROWS, t.head_dim_v)), cutlass.Float32),
+        o=cute.make_rmem_tensor(pv.partition_shape_C((ROWS, t.columns_v)), cutlass.Float32),
         row_max=cute.make_rmem_tensor(2, cutlass.Float32), row_sum=cute.make_rmem_tensor(2, cutlass.Float32),
         scaled_max=tuple(cute.make_rmem_tensor(2, cutlass.Float32) for _ in range(factors)),
         factor=tuple(cute.make_rmem_tensor(2, cutlass.Float32) for _ in range(factors)),
@@ -111,13 +111,13 @@ def mma_qk(x: Consumer, i: Iteration) -> None:
     grow_older(x.scores)
     slot, _ = place(i, cute.size(x.block.k, mode=[2]))
     q, k = x.q[None, None, None, x.subtile], x.k[None, None, None, slot]
-    _issue(_qk(x.block), x.scores[0], q, k, x.block.tiles.head_dim // 16, accumulate=False)
+    _issue(_qk(x.block), x.scores[0], q, k, x.block.tiles.columns // MMA_DEPTH, accumulate=False)
 
 
 def mma_pv(x: Consumer, i: Iteration) -> None:
     """Issue O += P V with the tile of V in its slot."""
     slot, _ = place(i, cute.size(x.block.v, mode=[2]))
-    _issue(_pv(x.block), x.o, x.p, x.v[None, None, None, slot], x.block.tiles.keys // 16, accumulate=True)
+    _issue(_pv(x.block), x.o, x.p, x.v[None, None, None, slot], x.block.tiles.keys // MMA_DEPTH, accumulate=True)
 
 
 def wait_mma(pending: int) -> None:
