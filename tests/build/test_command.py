@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from twill.build.kernelfile import find
+from twill.build.kernelfile import find, read
+from twill.build.roles import seats
 from twill.cli.app import run
 
 INSTALLED = all(importlib.util.find_spec(name) is not None for name in ("cutlass", "tvm_ffi", "filelock"))
@@ -35,20 +36,21 @@ def test_bad_command_lines(arguments: list[str], reason: str, capsys: pytest.Cap
 
 @needs_compiler
 def test_report_files_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    common = ["build", "sm90_attn_fwd_d96", "--dtype", "fp16", "--lse", "--cache", str(tmp_path / "cache")]
+    common = ["build", "sm90_attn_fwd_d64", "--dtype", "fp16", "--lse", "--cache", str(tmp_path / "cache")]
     assert run([*common, "-o", str(tmp_path / "kept"), "--report"]) == 0
     text = capsys.readouterr().out
-    assert "sm90_attn_fwd_d96, fp16-lse, sm_90a" in text
+    assert "sm90_attn_fwd_d64, fp16-lse, sm_90a" in text
     assert "0 bytes of stack, 0 of local memory" in text
-    for word in ("wait K_full", "QK_a", "wait own MMAs, 1 pending", "arrive V_empty", "EXP_b", "LK"):
+    for word in ("wait K_full", "QK", "wait own MMAs, 1 pending", "arrive V_empty", "EXP", "LK"):
         assert word in text
     kept = sorted(p.name for p in (tmp_path / "kept").iterdir())
-    assert kept == ["libraries.json", *(f"sm90_attn_fwd_d96-fp16-lse.{end}" for end in ("cubin", "ptx", "so"))]
+    assert kept == ["libraries.json", *(f"sm90_attn_fwd_d64-fp16-lse.{end}" for end in ("cubin", "ptx", "so"))]
 
     assert run([*common, "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert (data["kernel"], data["variant"], data["problems"]) == ("sm90_attn_fwd_d96", "fp16-lse", [])
-    assert {x["role"] for x in data["loops"]} == {"softmax_a", "softmax_b", "load"}
+    assert (data["kernel"], data["variant"], data["problems"]) == ("sm90_attn_fwd_d64", "fp16-lse", [])
+    codes = {code.name for seat in seats(read(find("sm90_attn_fwd_d64"))) for code in seat.roles}
+    assert {x["role"] for x in data["loops"]} == codes
 
     assert run([*common, "--schedule", "sm90_attn_fwd_d128"]) == 2
     assert "was emitted from schedule" in capsys.readouterr().err
@@ -58,10 +60,12 @@ def test_report_files_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_a_problem_is_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An edited file that compiles well, but is not what its schedule says."""
     text = find("sm90_attn_fwd_d128").read_text()
-    one, other = "    tiles.exp2(tile_a, n)\n", "    tiles.row_sum(tile_a, n)\n"
-    assert one + other in text
+    code = seats(read(find("sm90_attn_fwd_d128")))[0].roles[0]
+    one = text.index("    tiles.wait", text.index(f"def {code.name}_period"))
+    other = text.index("    tiles.", text.index("\n", one))
+    end = text.index("    tiles.", text.index("\n", other))
     path = tmp_path / "edited.py"
-    path.write_text(text.replace(one + other, other + one))
+    path.write_text(text[:one] + text[other:end] + text[one:other] + text[end:])
     assert run(["build", str(path), "--cache", str(tmp_path / "cache")]) == 1
     error = capsys.readouterr().err
     assert "edited (bf16): role softmax_a of the file does not go through" in error

@@ -34,8 +34,8 @@ def test_compiled_once_and_loadable(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     function = load(NAME, variant)
     q = torch.zeros((2, 3, 4, 64), dtype=torch.float16)
-    scalars = {"softmax_scale": 1 / math.sqrt(64), "sm_count": 132}
-    given = [scalars[p] for p in read(find(NAME)).parameters if p in scalars]
+    others = {"counter": torch.zeros(1, dtype=torch.int32), "softmax_scale": 1 / math.sqrt(64), "sm_count": 132}
+    given = [others[p] for p in read(find(NAME)).parameters if p in others]
     with pytest.raises(ValueError, match="expected device_type=cuda"):
         function(q, q, q, q, None, *given)
 

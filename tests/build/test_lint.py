@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from twill.build import LintError
-from twill.build.lint import lint, refuse, register_requests
+from twill.build.lint import Wanted, lint, refuse, register_requests
 from twill.build.ptx import Ptx, read_ptx
 from twill.build.tools import Resources
 
@@ -24,10 +24,11 @@ CODE = (
     "EXIT",
 )
 USED = Resources(registers=168, stack_bytes=0, local_bytes=0, shared_bytes=1024)
+WANTED = Wanted((240, 24))
 PTX = Ptx(setmaxnreg=(240, 24), commit_groups=1, origin={})
 
 
-def _kinds(code: tuple[str, ...] = CODE, used: Resources = USED, ptx: Ptx = PTX, wanted: tuple[int, ...] = (240, 24)) -> list[str]:
+def _kinds(code: tuple[str, ...] = CODE, used: Resources = USED, ptx: Ptx = PTX, wanted: Wanted = WANTED) -> list[str]:
     return [p.kind for p in lint(function(code), used, ptx, wanted)]
 
 
@@ -43,7 +44,7 @@ def test_stack_or_local_memory(used: Resources) -> None:
 
 @pytest.mark.parametrize("spill", ["STL [R1+0x8], R24", "LDL.64 R24, [R1]"])
 def test_a_spill_in_the_code(spill: str) -> None:
-    (problem,) = lint(function((spill, *CODE)), USED, PTX, (240, 24))
+    (problem,) = lint(function((spill, *CODE)), USED, PTX, WANTED)
     assert problem.kind == "spills"
     assert "1 local loads and stores at 168 registers a thread" in problem.text
     assert "smaller tiles" in problem.step
@@ -51,9 +52,13 @@ def test_a_spill_in_the_code(spill: str) -> None:
 
 def test_a_serialised_mma() -> None:
     serial = tuple(x if "gsb0" in x or "HGMMA" not in x else f"{x}, gsb0" for x in CODE)
-    (problem,) = lint(function(serial), USED, PTX, (240, 24))
+    (problem,) = lint(function(serial), USED, PTX, WANTED)
     assert problem.kind == "serialised"
     assert "2 of 2 MMAs end a group, where 1 groups were written" in problem.text
+    assert "smaller tiles" in problem.step
+    (turns,) = lint(function(serial), USED, PTX, replace(WANTED, turning=("softmax_b",)))
+    assert "MMAs of softmax_b run on when the loop turns" in turns.text
+    assert "without running MMAs" in turns.step
 
 
 def test_a_group_that_vanished() -> None:
@@ -62,10 +67,10 @@ def test_a_group_that_vanished() -> None:
 
 def test_a_dropped_request() -> None:
     dropped = tuple(x for x in CODE if "DEALLOC" not in x)
-    (problem,) = lint(function(dropped), USED, PTX, (240, 24))
+    (problem,) = lint(function(dropped), USED, PTX, WANTED)
     assert problem.kind == "registers"
     assert "the assembler dropped setmaxnreg 24 (asked for: 240, 24; in the machine code: 240)" in problem.text
-    (earlier,) = lint(function(dropped), USED, replace(PTX, setmaxnreg=(240,)), (240, 24))
+    (earlier,) = lint(function(dropped), USED, replace(PTX, setmaxnreg=(240,)), WANTED)
     assert "the compiler dropped setmaxnreg 24" in earlier.text
 
 
@@ -74,7 +79,7 @@ def test_a_request_of_another_size() -> None:
 
 
 def test_the_first_problem_is_the_error() -> None:
-    problems = lint(function(tuple(x.replace("0xf0", "0xe8") for x in CODE)), replace(USED, stack_bytes=8), PTX, (240, 24))
+    problems = lint(function(tuple(x.replace("0xf0", "0xe8") for x in CODE)), replace(USED, stack_bytes=8), PTX, WANTED)
     with pytest.raises(LintError, match=r"d128 \(bf16\): kernel spills: 8 bytes[\s\S]*and 1 more[\s\S]*next step: take smaller tiles"):
         refuse("d128 (bf16)", problems)
     refuse("d128 (bf16)", ())

@@ -14,6 +14,7 @@ from .listing import function
 
 CONSUMER = RoleCode(
     "softmax_a",
+    ("softmax_a",),
     (
         Event("wait", "K_full"), Event("mma", "QK_a"), Event("op", "RESC_a"), Event("wait", "V_full"), Event("mma", "PV_a"),
         Event("own", "1"), Event("arrive", "K_empty"), Event("op", "EXP_a"), Event("own", "0"), Event("arrive", "V_empty"),
@@ -35,7 +36,9 @@ CODE = (
     "@P0 SYNCS.ARRIVE.TRANS64.A1T0 RZ, [UR6+0x40], RZ #51",
 )
 LOADER = RoleCode(
-    "load", (Event("wait", "K_empty"), Event("expect", "K_full"), Event("tma", "LK"), Event("expect", "V_full"), Event("tma", "LV"))
+    "load",
+    ("load",),
+    (Event("wait", "K_empty"), Event("expect", "K_full"), Event("tma", "LK"), Event("expect", "V_full"), Event("tma", "LV")),
 )
 LOADS = (
     "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [R8+0x10], R3 #10",

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from twill.build import BuildError
 from twill.build.kernelfile import KernelFile, find, names, read
 from twill.build.program import program_of, shipped_schedule
 from twill.build.report import differences
-from twill.build.roles import Event, seats
+from twill.build.roles import Event, RoleCode, seats, turning
 
 
 def _edited(kernel: KernelFile, *changes: tuple[str, str]) -> KernelFile:
@@ -31,16 +32,23 @@ def test_a_shipped_kernel_is_that_of_its_schedule(name: str) -> None:
     program = program_of(schedule)
     places = seats(kernel)
     assert differences(places, program) == []
+    assert [x for seat in places for x in seat.frame] == ["queries"]
     for seat in places:
-        for role in seat.roles:
-            assert len(role.skeleton) >= 6
-            assert {e.name for e in role.skeleton if e.kind == "wait"} <= {"K_full", "V_full", "K_empty", "V_empty"}
+        for code in seat.roles:
+            assert len(code.skeleton) >= 5
+            assert {e.name for e in code.skeleton if e.kind == "wait"} <= {"K_full", "V_full", "K_empty", "V_empty"}
 
 
-def _period(kernel: KernelFile, role: str) -> list[str]:
-    """The lines of a role's period."""
-    text = kernel.text[kernel.text.index(f"def {role}_period") :]
-    return text[: text.index("\n\n\n")].splitlines()[2:]
+def _first(kernel: KernelFile) -> RoleCode:
+    """The code of the first consumer."""
+    return seats(kernel)[0].roles[0]
+
+
+def _period(kernel: KernelFile) -> list[str]:
+    """The lines of its period that do what the schedule says."""
+    text = kernel.text[kernel.text.index(f"def {_first(kernel).name}_period") :]
+    lines = text[: text.index("\n\n\n")].splitlines()[2:]
+    return [x for x in lines if "tiles.peek" not in x and "tiles.advance" not in x]
 
 
 def test_two_lines_of_a_period_swapped() -> None:
@@ -48,15 +56,19 @@ def test_two_lines_of_a_period_swapped() -> None:
     schedule = shipped_schedule(kernel)
     assert schedule is not None
     program = program_of(schedule)
-    lines = _period(kernel, "softmax_a")
-    for one, other in itertools.pairwise(lines):
-        changed = _edited(kernel, (f"{one}\n{other}\n", f"{other}\n{one}\n"))
-        (problem,) = differences(seats(changed), program)
-        assert problem.kind == "program"
-        assert "role softmax_a of the file does not go through" in problem.text
+    changes = [
+        _edited(kernel, (f"{one}\n{other}\n", f"{other}\n{one}\n"))
+        for one, other in itertools.pairwise(_period(kernel))
+        if f"{one}\n{other}\n" in kernel.text
+    ]
+    assert len(changes) >= 8
+    for changed in changes:
+        problems = differences(seats(changed), program)
+        assert [p.kind for p in problems] == ["program"] * len(_first(kernel).roles)
+        assert f"role {_first(kernel).roles[0]} of the file does not go through wait" in problems[0].text
 
 
-def test_a_role_more() -> None:
+def test_other_roles() -> None:
     kernel = read(find("sm90_attn_fwd_d128"))
     schedule = shipped_schedule(kernel)
     assert schedule is not None
@@ -66,15 +78,28 @@ def test_a_role_more() -> None:
     assert "the file has roles" in problem.text
 
 
-def test_seats_and_unknown_operations() -> None:
-    kernel = read(find("sm90_attn_fwd_d64"))
-    assert [(s.registers, [r.name for r in s.roles]) for s in seats(kernel)] == [
-        (160, ["softmax_a"]), (160, ["softmax_b"]), (160, ["softmax_c"]), (24, ["load"]),
-    ]  # fmt: skip
-    line = _period(kernel, "softmax_a")[0]
-    changed = _edited(kernel, (f"{line}\n{_period(kernel, 'softmax_a')[1]}\n", f"    tiles.softcap(tile_a, n)\n{line}\n"))
-    first = seats(changed)[0].roles[0].period[0]
-    assert first == Event("op", "softcap_a")
+def test_seats() -> None:
+    found = seats(read(find("sm90_attn_fwd_d64")))
+    assert [x for s in found for code in s.roles for x in code.roles] == ["softmax_a", "softmax_b", "softmax_c", "load"]
+    assert found[-1].registers == 24
+    assert all(s.registers == 160 for s in found[:-1])
+
+
+def test_unknown_operations_are_arithmetic_of_their_own_name() -> None:
+    kernel = read(find("sm90_attn_fwd_d128"))
+    line = _period(kernel)[0]
+    changed = _edited(kernel, (f"{line}\n{_period(kernel)[1]}\n", f"    tiles.softcap(tile, i)\n{line}\n"))
+    assert _first(changed).period[0] == Event("op", "softcap")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("ROLES = {", "RULES = {"), ("cute.arch.setmaxregister_increase(240)", "pass"), ("_period(", "_round(")]
+)
+def test_files_whose_roles_cannot_be_made_out(old: str, new: str) -> None:
+    kernel = read(find("sm90_attn_fwd_d128"))
+    assert old in kernel.text
+    with pytest.raises(BuildError, match=r"role[\s\S]*next step: emit it with this version"):
+        seats(replace(kernel, text=kernel.text.replace(old, new)))
 
 
 def test_no_schedule_has_the_hash(tmp_path: Path) -> None:
@@ -82,3 +107,19 @@ def test_no_schedule_has_the_hash(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(kernel.text.replace(kernel.schedule_hash, "0" * 64))
     assert shipped_schedule(read(path)) is None
+
+
+def test_mmas_that_run_round_the_loop() -> None:
+    kernel = read(find("sm90_attn_fwd_d128"))
+    assert turning(seats(kernel)) == ()
+    begin = kernel.text.index(f"def {_first(kernel).name}_period")
+    end = kernel.text.index("\n\n\n", begin)
+    lines = kernel.text[begin:end].splitlines()
+    without = "\n".join(x for x in lines if "tiles.wait_mma(" not in x)
+    assert len(without.splitlines()) <= len(lines) - 2
+    changed = kernel.text[:begin] + without + kernel.text[end:]
+    assert turning(seats(replace(kernel, text=changed))) == _first(kernel).roles
+    start = changed.index("    tiles.advance(i)", changed.index(f"def {_first(kernel).name}_period"))
+    for pending, runs in (("0", ()), ("1", _first(kernel).roles)):
+        waiting = f"{changed[:start]}    tiles.wait_mma({pending})\n{changed[start:]}"
+        assert turning(seats(replace(kernel, text=waiting))) == runs

@@ -17,14 +17,14 @@ from twill.build.cache import entry, place
 from twill.build.errors import BuildError, Problem
 from twill.build.kernelfile import ARCHITECTURES, KernelFile, Variant
 from twill.build.link import cuda_runtime, link
-from twill.build.lint import found_in, requests
+from twill.build.lint import found_in, wanted_by
 
 __all__ = ["Compiled", "compiled"]
 
 TIMEOUT_S = 300
 LINTS = "lints.json"
 VERSIONS = ("nvidia-cutlass-dsl", "nvidia-cutlass-dsl-libs-cu13", "apache-tvm-ffi")
-RECIPE = ("child.py", "compiler.py", "errors.py", "link.py", "lint.py", "ptx.py", "sass.py", "tools.py")
+RECIPE = ("child.py", "compiler.py", "errors.py", "link.py", "lint.py", "ptx.py", "roles.py", "sass.py", "tools.py")
 """Files of this package that decide what an entry holds."""
 
 
@@ -121,7 +121,7 @@ def _make(kernel: KernelFile, variant: Variant, arch: str, folder: Path) -> None
         raise BuildError(f"the compiler of {kernel.name} ended well but left no {missing[0]}", "report this: it is a mistake of twill")
     link(folder / "kernel.o", folder / "kernel.so")
     (folder / "kernel.o").unlink()
-    problems = found_in(folder / "kernel.cubin", (folder / "kernel.ptx").read_text(encoding="utf-8"), requests(kernel))
+    problems = found_in(folder / "kernel.cubin", (folder / "kernel.ptx").read_text(encoding="utf-8"), wanted_by(kernel))
     (folder / LINTS).write_text(json.dumps([asdict(p) for p in problems], indent=1) + "\n", encoding="utf-8")
 
 

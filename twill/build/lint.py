@@ -8,17 +8,20 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from twill.build.errors import LintError, Problem
 from twill.build.kernelfile import KernelFile
 from twill.build.ptx import Ptx, read_ptx
+from twill.build.roles import seats, turning
 from twill.build.sass import Function, parse
 from twill.build.tools import Resources, disassembled, resources
 
-__all__ = ["found_in", "lint", "refuse", "register_requests", "requests"]
+__all__ = ["Wanted", "found_in", "lint", "refuse", "register_requests", "requests", "wanted_by"]
 
 FEWER_REGISTERS = "take smaller tiles, fewer copies or fewer warps (`twill solve --tile, --max-copies, --subtiles`), and emit it again"
+NOT_ROUND = "take a schedule in which each of these roles has a moment without running MMAs (`twill solve --top`), and emit it"
 REPORT_THIS = "report this with the kernel's file"
 
 
@@ -34,9 +37,27 @@ def register_requests(function: Function) -> tuple[int, ...]:
     return tuple(int(x.operands.split(",")[-1], 0) for x in function.instructions if x.is_a("USETMAXREG"))
 
 
-def lint(function: Function, used: Resources, ptx: Ptx, wanted: Sequence[int]) -> tuple[Problem, ...]:
-    """What is wrong with a kernel that asks for ``wanted`` registers by role."""
-    return (*_spills(function, used), *_dropped(function, ptx, wanted), *_serialised(function, ptx))
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What an emitted file asks for: registers by role, in order, and `twill.build.roles.turning`."""
+
+    registers: tuple[int, ...]
+    turning: tuple[str, ...] = ()
+
+
+def wanted_by(kernel: KernelFile) -> Wanted:
+    """What a file asks for.
+
+    Raises
+    ------
+    BuildError : as `twill.build.roles.seats`.
+    """
+    return Wanted(requests(kernel), turning(seats(kernel)))
+
+
+def lint(function: Function, used: Resources, ptx: Ptx, wanted: Wanted) -> tuple[Problem, ...]:
+    """What is wrong with the machine code of a kernel."""
+    return (*_spills(function, used), *_dropped(function, ptx, wanted.registers), *_serialised(function, ptx, wanted.turning))
 
 
 def _spills(function: Function, used: Resources) -> list[Problem]:
@@ -64,8 +85,11 @@ def _list(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers)) or "none"
 
 
-def _serialised(function: Function, ptx: Ptx) -> list[Problem]:
-    """Left alone, the assembler ends as many groups as were committed; short of registers it ends one, and waits, after every MMA."""
+def _serialised(function: Function, ptx: Ptx, turns: Sequence[str]) -> list[Problem]:
+    """The assembler ends as many groups as were committed, unless it must end one, and wait, after every MMA.
+
+    It must for all MMAs of a kernel if registers are short, or if any runs on when a loop turns.
+    """
     mmas = [x for x in function.instructions if x.is_a("HGMMA", "QGMMA", "IGMMA", "BGMMA")]
     groups = sum("gsb0" in x.operands for x in mmas)
     if groups == ptx.commit_groups:
@@ -74,6 +98,8 @@ def _serialised(function: Function, ptx: Ptx) -> list[Problem]:
         text = (
             f"{function.name}: wgmma is serialised: {groups} of {len(mmas)} MMAs end a group, where {ptx.commit_groups} groups were written"
         )
+        if turns:
+            return [Problem("serialised", f"{text}; MMAs of {', '.join(turns)} run on when the loop turns", NOT_ROUND)]
         return [Problem("serialised", text, FEWER_REGISTERS)]
     return [
         Problem(
@@ -82,7 +108,7 @@ def _serialised(function: Function, ptx: Ptx) -> list[Problem]:
     ]
 
 
-def found_in(cubin: Path, ptx_text: str, wanted: Sequence[int]) -> tuple[Problem, ...]:
+def found_in(cubin: Path, ptx_text: str, wanted: Wanted) -> tuple[Problem, ...]:
     """`lint` for the kernels of a cubin."""
     ptx, used = read_ptx(ptx_text), resources(cubin)
     return tuple(problem for f in parse(disassembled(cubin)) for problem in lint(f, used[f.name], ptx, wanted))

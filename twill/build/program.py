@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from twill.build.kernelfile import KernelFile
-from twill.build.roles import ARITHMETIC, MMAS, Event, RoleCode
+from twill.build.roles import ARITHMETIC, MMAS, Event
 from twill.check import CheckedSchedule, checked
 from twill.lower import Arrive, Execute, Role, Wait, WaitOwn, lower
 from twill.model.machine import load_machine
@@ -28,7 +28,7 @@ def shipped_schedule(kernel: KernelFile) -> Schedule | None:
     return None
 
 
-def program_of(schedule: Schedule) -> Mapping[str, RoleCode]:
+def program_of(schedule: Schedule) -> Mapping[str, tuple[Event, ...]]:
     """What each role of a schedule's program does in a period.
 
     Raises
@@ -36,7 +36,7 @@ def program_of(schedule: Schedule) -> Mapping[str, RoleCode]:
     CheckFailed, LowerError, MachineError : the schedule cannot be lowered.
     """
     found = checked(schedule, load_machine(schedule.machine.name))
-    return {role.name: RoleCode(role.name, tuple(_events(found, role))) for role in lower(found).roles}
+    return {role.name: tuple(_events(found, role)) for role in lower(found).roles}
 
 
 def _events(found: CheckedSchedule, role: Role) -> Iterator[Event]:

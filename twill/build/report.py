@@ -12,10 +12,10 @@ from twill.build.compiler import Compiled
 from twill.build.errors import BuildError, Problem
 from twill.build.families import counted
 from twill.build.flow import Flow, Loop
-from twill.build.lint import FEWER_REGISTERS, REPORT_THIS, lint, register_requests, requests
+from twill.build.lint import FEWER_REGISTERS, REPORT_THIS, lint, register_requests, wanted_by
 from twill.build.order import Move, Placed, compared, moves, placed, shape
 from twill.build.ptx import Ptx, read_ptx
-from twill.build.roles import RoleCode, Seat, seats
+from twill.build.roles import Event, RoleCode, Seat, seats
 from twill.build.sass import Function, Instruction, parse
 from twill.build.tools import Resources, disassembled, resources
 
@@ -92,7 +92,7 @@ def _registers(flow: Flow, loop: Loop) -> int | None:
     return None if request is None else int(request.operands.split(",")[-1], 0)
 
 
-def reported(compiled: Compiled, program: Mapping[str, RoleCode] | None, schedule: str) -> Report:
+def reported(compiled: Compiled, program: Mapping[str, Sequence[Event]] | None, schedule: str) -> Report:
     """Compare a compiled kernel with its file and, if given, with the roles of its WarpProgram.
 
     Raises
@@ -102,7 +102,7 @@ def reported(compiled: Compiled, program: Mapping[str, RoleCode] | None, schedul
     return examined(compiled, disassembled(compiled.cubin), program, schedule)
 
 
-def examined(compiled: Compiled, listing: str, program: Mapping[str, RoleCode] | None, schedule: str) -> Report:
+def examined(compiled: Compiled, listing: str, program: Mapping[str, Sequence[Event]] | None, schedule: str) -> Report:
     """`reported` for a listing of the machine code, as ``nvdisasm -c -gp`` prints it."""
     functions = parse(listing)
     if len(functions) != 1:
@@ -111,7 +111,7 @@ def examined(compiled: Compiled, listing: str, program: Mapping[str, RoleCode] |
     ptx = read_ptx(compiled.ptx.read_text(encoding="utf-8"))
     used = resources(compiled.cubin)[function.name]
     places = seats(compiled.kernel)
-    problems = [*lint(function, used, ptx, requests(compiled.kernel)), *differences(places, program)]
+    problems = [*lint(function, used, ptx, wanted_by(compiled.kernel)), *differences(places, program)]
     loops, wrong = _loops(Flow(function), places, _makers(ptx))
     if not any(p.kind == "serialised" for p in problems):
         problems += wrong
@@ -122,24 +122,27 @@ def examined(compiled: Compiled, listing: str, program: Mapping[str, RoleCode] |
     )  # fmt: skip
 
 
-def differences(places: Sequence[Seat], program: Mapping[str, RoleCode] | None) -> list[Problem]:
+def differences(places: Sequence[Seat], program: Mapping[str, Sequence[Event]] | None) -> list[Problem]:
     """Roles of a file that do something else than those of the program: their periods may begin elsewhere, but go round the same."""
     if program is None:
         return []
-    roles = {r.name: r for seat in places for r in seat.roles}
+    codes = {name: code for seat in places for code in seat.roles for name in code.roles}
     step = "emit the kernel again from this schedule"
-    if roles.keys() != program.keys():
-        return [Problem("program", f"the file has roles {', '.join(roles)}, the schedule {', '.join(program)}", step)]
+    if codes.keys() != program.keys():
+        return [Problem("program", f"the file has roles {', '.join(codes)}, the schedule {', '.join(program)}", step)]
     text = "role {} of the file does not go through {}, as the schedule does"
     return [
-        Problem("program", text.format(name, ", ".join(e.text for e in program[name].period)), step)
-        for name, role in roles.items()
-        if not _same_round(role.period, program[name].period)
+        Problem("program", text.format(name, ", ".join(e.text for e in program[name])), step)
+        for name, code in codes.items()
+        if not _same_round(code.period, program[name])
     ]
 
 
-def _same_round(one: Sequence[object], other: Sequence[object]) -> bool:
-    return len(one) == len(other) and any([*one[i:], *one[:i]] == list(other) for i in range(max(len(one), 1)))
+def _same_round(code: Sequence[Event], program: Sequence[Event]) -> bool:
+    """Whether two periods are the same but for where they begin, and for letters of sub-tiles if the code has none."""
+    lettered = any(e != e.bare for e in code)
+    wanted = list(program) if lettered else [e.bare for e in program]
+    return len(code) == len(wanted) and any([*code[i:], *code[:i]] == wanted for i in range(max(len(code), 1)))
 
 
 def _makers(ptx: Ptx) -> Mapping[int, str]:
@@ -202,16 +205,14 @@ def _once(flow: Flow, loop: Loop) -> tuple[Instruction, ...]:
 
 
 def _role_of(seat: Seat, body: Sequence[Instruction]) -> RoleCode | None:
-    """The role of a warpgroup that a loop belongs to: the only one, or the one that synchronizes like it. None for loops of none."""
+    """The code of a seat that a loop belongs to: the one that synchronizes like it, or else the only one. None for loops of the frame."""
     found = shape(body)
     if not found:
         return None
-    if len(seat.roles) == 1:
-        return seat.roles[0]
     exact = [r for r in seat.roles if tuple(e.kind for e in r.skeleton if e.kind != "mma") == found]
     if exact:
         return exact[0]
-    return min(seat.roles, key=lambda r: abs(len(r.skeleton) - len(found)))
+    return None if seat.frame or len(seat.roles) != 1 else seat.roles[0]
 
 
 def _loop(flow: Flow, loop: Loop, role: RoleCode, makers: Mapping[int, str]) -> tuple[LoopReport, Problem | None]:

@@ -7,18 +7,21 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from twill.build.errors import BuildError
 from twill.build.kernelfile import KernelFile
 
-__all__ = ["ARITHMETIC", "Event", "RoleCode", "Seat", "seats"]
+__all__ = ["ARITHMETIC", "LOADS", "MMAS", "Event", "RoleCode", "Seat", "seats", "turning"]
 
 ARITHMETIC = {
     "row_max": ("MAX", "FMNMX"), "exp2": ("EXP", "MUFU.EX2"), "row_sum": ("SUM", "FADD"), "convert": ("CVT", "F2FP"),
     "rescale": ("RESC", "FMUL"), "rescale_if_grown": ("RESC", "FMUL"),
 }  # fmt: skip
 """Tile operations that only calculate: what the schedule calls them, and the instruction that tells them in machine code."""
+BESIDE = ("advance", "peek", "pin")
+"""Tile operations that a schedule does not have: counting on, looking ahead, holding a place."""
 MMAS = {"mma_qk": "QK", "mma_pv": "PV"}
 LOADS = {"load_k": "LK", "load_v": "LV"}
 
@@ -40,6 +43,11 @@ class Event:
         return self.kind != "op"
 
     @property
+    def bare(self) -> Event:
+        """The event without the letter of its sub-tile, which code that serves several does not have."""
+        return replace(self, name=self.name.partition("_")[0]) if self.kind in ("mma", "op") else self
+
+    @property
     def text(self) -> str:
         """As a reader of the schedule knows it."""
         if self.kind == "own":
@@ -49,9 +57,10 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class RoleCode:
-    """A role as the file has it: its name and the events of a period in order."""
+    """Code of roles that do the same: the function that they share, the roles of the schedule, and the events of a period in order."""
 
     name: str
+    roles: tuple[str, ...]
     period: tuple[Event, ...]
 
     @property
@@ -61,33 +70,70 @@ class RoleCode:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """A warpgroup: the registers that it asks for and its roles, in the order of the file."""
+    """Warps that ask for registers together: how many, and their code in the order of the file.
+
+    ``frame`` names functions beside the schedule's roles, such as the one that shares out work tiles.
+    """
 
     registers: int
     roles: tuple[RoleCode, ...]
+    frame: tuple[str, ...] = ()
 
 
 def seats(kernel: KernelFile) -> tuple[Seat, ...]:
-    """The warpgroups of an emitted file.
+    """The warps of an emitted file, by the register requests that they make.
 
     Raises
     ------
     BuildError : its roles or register requests cannot be made out.
     """
+    hint = "emit it with this version of twill"
     tree = ast.parse(kernel.text)
     functions = {x.name: x for x in tree.body if isinstance(x, ast.FunctionDef)}
-    periods = {name: f for name, f in functions.items() if name.endswith("_period")}
-    roles = {name: RoleCode(name, tuple(_events(kernel, periods[f"{name}_period"]))) for name in functions if f"{name}_period" in periods}
-    found: list[tuple[int, list[RoleCode]]] = []
+    serves: dict[str, list[str]] = {}
+    for role, function in _served(tree).items():
+        serves.setdefault(function, []).append(role)
+    if not serves or any(f"{name}_period" not in functions for name in serves):
+        raise BuildError(f"{kernel.path} does not say which of its functions serves which role", hint)
+    codes = {name: RoleCode(name, tuple(roles), tuple(_events(functions[f"{name}_period"]))) for name, roles in serves.items()}
+    found: list[tuple[int, list[str]]] = []
     for call in _calls(functions[_device(kernel, functions)]):
         name = _name(call.func)
         if name.startswith("setmaxregister_") and isinstance(call.args[0], ast.Constant):
             found.append((int(str(call.args[0].value)), []))
-        elif name in roles and found:
-            found[-1][1].append(roles[name])
-    if not found or {r.name for _, rs in found for r in rs} != set(roles):
-        raise BuildError(f"{kernel.path}: roles and register requests cannot be read off its kernel", "emit it with this version of twill")
-    return tuple(Seat(registers, tuple(rs)) for registers, rs in found)
+        elif name in functions and found:
+            found[-1][1].append(name)
+    if {name for _, called in found for name in called if name in codes} != set(codes):
+        raise BuildError(f"{kernel.path}: roles and register requests cannot be read off its kernel", hint)
+    return tuple(
+        Seat(registers, tuple(codes[x] for x in called if x in codes), tuple(x for x in called if x not in codes))
+        for registers, called in found
+    )
+
+
+def _served(tree: ast.Module) -> dict[str, str]:
+    """The file's table of roles: the function of each."""
+    for x in tree.body:
+        if isinstance(x, ast.Assign) and [ast.unparse(t) for t in x.targets] == ["ROLES"]:
+            table: dict[str, tuple[str, int]] = ast.literal_eval(x.value)
+            return {role: function for role, (function, _) in table.items()}
+    return {}
+
+
+def turning(places: Sequence[Seat]) -> tuple[str, ...]:
+    """Roles that have MMAs running when their loop turns. The assembler does not carry accumulators of running MMAs round a loop."""
+    return tuple(name for seat in places for code in seat.roles if _running(code.period) for name in code.roles)
+
+
+def _running(period: Sequence[Event]) -> int:
+    """MMAs that run when a period ends, one having gone before."""
+    running = 0
+    for event in (*period, *period):
+        if event.kind == "mma":
+            running += 1
+        elif event.kind == "own":
+            running = min(running, int(event.name))
+    return running
 
 
 def _device(kernel: KernelFile, functions: dict[str, ast.FunctionDef]) -> str:
@@ -116,22 +162,22 @@ def _ring(call: ast.Call) -> str:
 
 
 def _letter(call: ast.Call) -> str:
-    """The suffix that an op of a sub-tile has: ``_a`` for ``tile_a``."""
+    """The suffix that an op of a sub-tile has: ``_a`` for ``tile_a``, none where a role has one sub-tile."""
     for x in call.args:
         if isinstance(x, ast.Name) and x.id.startswith("tile_"):
             return "_" + x.id.removeprefix("tile_")
     return ""
 
 
-def _events(kernel: KernelFile, period: ast.FunctionDef) -> list[Event]:
+def _events(period: ast.FunctionDef) -> list[Event]:
     found: list[Event] = []
     for statement in period.body:
         for call in (x for x in ast.walk(statement) if isinstance(x, ast.Call)):
             if not ast.unparse(call.func).startswith("tiles."):
                 continue
             name = _name(call.func)
-            if name in ("wait", "arrive"):
-                found.append(Event(name, _ring(call)))
+            if name in ("wait", "wait_peeked", "arrive"):
+                found.append(Event(name.partition("_")[0], _ring(call)))
             elif name == "wait_mma":
                 found.append(Event("own", ast.unparse(call.args[0])))
             elif name in LOADS:
@@ -140,6 +186,6 @@ def _events(kernel: KernelFile, period: ast.FunctionDef) -> list[Event]:
                 found.append(Event("mma", MMAS[name] + _letter(call)))
             elif name in ARITHMETIC:
                 found.append(Event("op", ARITHMETIC[name][0] + _letter(call)))
-            elif name != "pin":
+            elif name not in BESIDE:
                 found.append(Event("op", name + _letter(call)))
     return found

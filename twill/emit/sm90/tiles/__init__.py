@@ -9,12 +9,13 @@ from twill.emit.sm90.tiles.epilogue import finish, leave
 from twill.emit.sm90.tiles.iteration import advance, begin, start
 from twill.emit.sm90.tiles.loads import load_k, load_q, load_v, loader, prefetch
 from twill.emit.sm90.tiles.mma import begin_work, consumer, mma_pv, mma_qk, wait_mma
+from twill.emit.sm90.tiles.pins import pin
 from twill.emit.sm90.tiles.softmax import convert, exp2, rescale, rescale_if_grown, row_max, row_sum
 from twill.emit.sm90.tiles.work import announce, claim, first, following, locate
 
 __all__ = [
     "Block", "Buffer", "Operands", "Ring", "RingShape", "Tiles", "advance", "announce", "arrive", "arrive_slot", "begin", "begin_work",
     "claim", "consumer", "convert", "enter", "exp2", "finish", "first", "following", "grid", "leave", "load_k", "load_q", "load_v",
-    "loader", "locate", "mma_pv", "mma_qk", "operands", "peek", "prefetch", "rescale", "rescale_if_grown", "row_max", "row_sum",
+    "loader", "locate", "mma_pv", "mma_qk", "operands", "peek", "pin", "prefetch", "rescale", "rescale_if_grown", "row_max", "row_sum",
     "smem_bytes", "start", "wait", "wait_mma", "wait_peeked", "wait_slot",
 ]  # fmt: skip
