@@ -13,7 +13,7 @@ from benchmarks.attention_child import PROFILED_CALLS
 from benchmarks.attention_rows import Row
 from benchmarks.watchdog import ROOT, Failed
 
-__all__ = ["cycles", "parse"]
+__all__ = ["METRIC", "cycles", "parse"]
 
 METRIC = "sm__cycles_elapsed.max"
 LIMIT_S = 180.0
