@@ -204,7 +204,9 @@ def enter(
     section: Any = 1
     if causal:
         key_bytes = cutlass.max(seqlen_k, cutlass.Int32(1)) * ((t.head_dim + t.head_dim_v) * 2)
-        section = cutlass.max(cutlass.Int32(L2_BYTES) // key_bytes, cutlass.Int32(1)) * (heads // kv_heads)
+        # no more than all: a section of few keys and many rows would count beyond 32 bits
+        together = cutlass.min(cutlass.max(cutlass.Int32(L2_BYTES) // key_bytes, cutlass.Int32(1)), kv_heads * batch)
+        section = together * (heads // kv_heads)
     _start(rings, warp)
     return Block(
         tiles=t, dtype=dtype, causal=causal, operands=given,
