@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.watchdog import Child, Failed
-from tests.gpu.cases import Case, everything
+from tests.gpu.cases import Case, everything, of_kernel
 from tests.gpu.sanitizer import RUNS, sanitized
 
 __all__ = ["main"]
@@ -29,10 +29,19 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
-def _cases(pattern: str, deadline: float, records: list[dict[str, object]]) -> tuple[int, int]:
-    """Ask all cases whose name matches; failures, and cases for which there was no time."""
+def _chosen(pattern: str, files: Sequence[Path]) -> list[Case]:
+    """Cases whose name matches; of kernel files, if there are any, else of what ships."""
+    if not files:
+        return [c for c in (*everything(), *PROBES) if re.search(pattern, c.name)]
+    from twill.pytorch.catalogue import read_kernel
+
+    read = [read_kernel(path) for path in files]
+    return [c for k in read for c in of_kernel(str(k.path), k.head_dim, k.head_dim_v) if re.search(pattern, c.name)]
+
+
+def _cases(cases: Sequence[Case], deadline: float, records: list[dict[str, object]]) -> tuple[int, int]:
+    """Ask them all; failures, and cases for which there was no time."""
     child, failed = Child("tests.gpu.child"), 0
-    cases = [c for c in (*everything(), *PROBES) if re.search(pattern, c.name)]
     worst: dict[str, tuple[float, str]] = {}
     for n, case in enumerate(cases):
         if time.monotonic() > deadline:
@@ -79,12 +88,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.gpu", description="the tests on a GPU, without pytest")
     parser.add_argument("--only", default="", metavar="REGEX", help="only cases whose name this is found in")
     parser.add_argument("--budget", type=float, default=1e9, metavar="SECONDS", help="ask nothing more after this time")
+    parser.add_argument("--kernel", type=Path, nargs="+", default=[], metavar="FILE", help="test these emitted files, not what ships")
     parser.add_argument("--no-sanitizer", action="store_true", help="leave compute-sanitizer out")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found")
     given = parser.parse_args(arguments)
     deadline, records = time.monotonic() + given.budget, list[dict[str, object]]()
-    failed, left = _cases(given.only, deadline, records)
-    if not given.no_sanitizer:
+    failed, left = _cases(_chosen(given.only, given.kernel), deadline, records)
+    if not given.no_sanitizer and not given.kernel:
         try:
             more = _sanitize(given.only, deadline, records)
             failed, left = failed + more[0], left + more[1]

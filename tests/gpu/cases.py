@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import product
 
-__all__ = ["HEAD_DIMS", "PAIRS", "Case", "everything", "grid"]
+__all__ = ["HEAD_DIMS", "PAIRS", "Case", "everything", "grid", "of_kernel"]
 
 HEAD_DIMS = ((64, 64), (96, 96), (128, 128), (192, 128), (256, 256))
 """Of Q and K, and of V."""
@@ -26,7 +26,7 @@ LONG = 2048
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One check of one kernel; ``detail`` says what else the check needs to know."""
+    """One check of one kernel; ``detail`` says what else the check needs to know, ``kernel`` a file to register first."""
 
     check: str
     head_dim: int = 128
@@ -39,6 +39,7 @@ class Case:
     seqlen_q: int = 1000
     seqlen_k: int = 1000
     detail: str = ""
+    kernel: str = ""
     timeout_s: float = 60.0
 
     @property
@@ -65,6 +66,15 @@ def _every_kernel(check: str, **more: object) -> Iterator[Case]:
         yield Case(check, d, dv, causal=causal, **more)  # type: ignore[arg-type]
 
 
+def of_kernel(path: str, head_dim: int, head_dim_v: int) -> Iterator[Case]:
+    """What a kernel file that does not ship has to get right."""
+    pairs = tuple(p for p in PAIRS if max(p) <= LONG) + EMPTY_PAIRS
+    for n, (dtype, causal, pair) in enumerate(product(("bf16", "fp16"), (False, True), pairs)):
+        yield Case("values", head_dim, head_dim_v, dtype, causal, 9, HEADS, KV_HEADS[n % len(KV_HEADS)], *pair, kernel=path)
+    for causal in (False, True):
+        yield Case("repeats", head_dim, head_dim_v, causal=causal, kernel=path, timeout_s=120.0)
+
+
 LAYOUTS = (
     "heads outside", "batch inside", "one of three packed", "every second position", "part of wider heads", "dim not contiguous",
     "odd row stride", "data off by one element", "batch expanded", "sequence expanded", "all expanded",
@@ -84,11 +94,14 @@ def everything() -> Iterator[Case]:
     yield Case("batch of none", batch=0, seqlen_q=5, seqlen_k=5)
     yield Case("stream")
     yield Case("device of the operands")
+    yield Case("two streams", causal=True, batch=1, heads=24, kv_heads=24)
     yield Case("graph", causal=True)
+    yield Case("graph beside", causal=True, batch=1, heads=24, kv_heads=24)
     yield Case("compiled", causal=True, timeout_s=240.0)
     yield Case("compiled graphs", causal=True, timeout_s=240.0)
     yield Case("operator")
     yield Case("overhead", seqlen_q=128, seqlen_k=128)
     yield Case("many elements", batch=17000, heads=16, kv_heads=16, seqlen_q=64, seqlen_k=64, timeout_s=120.0)
     yield Case("many keys", batch=1, heads=16, kv_heads=16, seqlen_q=3, seqlen_k=1_100_000, causal=True, timeout_s=120.0)
+    yield Case("many rows", batch=1, heads=32, kv_heads=1, seqlen_q=600_000, seqlen_k=1, causal=True, timeout_s=120.0)
     yield Case("refused", seqlen_q=5, seqlen_k=5)

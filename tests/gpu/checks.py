@@ -139,9 +139,21 @@ def many_keys(case: Case) -> Found:
     return {"elements": k.numel()}
 
 
+def many_rows(case: Case) -> Found:
+    """Many queries and one key, causal: only the last query sees it. Heads of so few keys are walked together, as many as there are."""
+    q, k, v = operands(case)
+    assert case.causal and case.seqlen_k == 1
+    o, lse = twill.attention(q, k, v, causal=True, return_lse=True)
+    assert not bool(o[:, :-1].any()), "a row without keys is not zero"
+    assert bool((lse[:, :, :-1] == -torch.inf).all()), "a row without keys has another log-sum-exp than -inf"
+    judge(q[:, -1:], k, v, case.head_dim**-0.5, True, o[:, -1:], lse[:, :, -1:].contiguous())
+    return {"rows": case.seqlen_q}
+
+
 CHECKS: dict[str, Callable[[Case], Found]] = {
     "values": values, "hostile": hostile, "layout": layout, "repeats": repeats, "batch of none": empty_batch,
-    "many elements": many_elements, "many keys": many_keys, "stream": machinery.stream, "device of the operands": machinery.other_device,
+    "many elements": many_elements, "many keys": many_keys, "many rows": many_rows, "two streams": machinery.two_streams,
+    "graph beside": machinery.graph_beside, "stream": machinery.stream, "device of the operands": machinery.other_device,
     "graph": machinery.graph, "compiled": machinery.compiled, "compiled graphs": machinery.compiled_graphs,
     "operator": machinery.operator, "overhead": machinery.overhead, "refused": machinery.refused, "launch": machinery.launch,
     "stride of zero": machinery.stride_of_zero,

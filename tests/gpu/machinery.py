@@ -12,11 +12,15 @@ import twill
 from tests.gpu.cases import Case
 from twill.pytorch import AttentionError
 
-__all__ = ["compiled", "compiled_graphs", "graph", "launch", "operator", "other_device", "overhead", "refused", "stream", "stride_of_zero"]
+__all__ = [
+    "compiled", "compiled_graphs", "graph", "graph_beside", "launch", "operator", "other_device", "overhead", "refused", "stream",
+    "stride_of_zero", "two_streams",
+]  # fmt: skip
 
 LIMIT_US = 20.0
 """What a call may cost on the host."""
 BURST = 100
+ROUNDS = 30
 Found = dict[str, object]
 
 
@@ -40,6 +44,45 @@ def stream(case: Case) -> Found:
     side.synchronize()
     assert torch.equal(o, expected), "the kernel did not wait for the work before it on its stream"
     return {}
+
+
+def two_streams(case: Case) -> Found:
+    """Launches of two streams run at the same time, each with work tiles of its own."""
+    given = [_operands(case), tuple(-x for x in _operands(case))]
+    expected = [twill.attention(*x, causal=case.causal) for x in given]
+    streams = [torch.cuda.Stream() for _ in given]
+    torch.cuda.synchronize()
+    results: list[list[Any]] = [[], []]
+    for _ in range(ROUNDS):
+        for stream_of, x, into in zip(streams, given, results, strict=True):
+            with torch.cuda.stream(stream_of):
+                into.append(twill.attention(*x, causal=case.causal))
+    torch.cuda.synchronize()
+    wrong = sum(not torch.equal(o, right) for into, right in zip(results, expected, strict=True) for o in into)
+    assert not wrong, f"{wrong} of {2 * ROUNDS} launches on two streams at once gave another output"
+    return {"launches": 2 * ROUNDS}
+
+
+def graph_beside(case: Case) -> Found:
+    """A graph is replayed on one stream while the kernel is called on another, and while the one it was captured on is used again."""
+    q, k, v = _operands(case)
+    expected = twill.attention(q, k, v, causal=case.causal)
+    torch.cuda.synchronize()
+    captured, streams = torch.cuda.CUDAGraph(), [torch.cuda.Stream() for _ in range(2)]
+    with torch.cuda.graph(captured, stream=streams[0]):
+        inside = twill.attention(q, k, v, causal=case.causal)
+    wrong = 0
+    for n in range(ROUNDS):
+        inside.fill_(torch.nan)
+        torch.cuda.synchronize()
+        with torch.cuda.stream(streams[n % 2]):
+            captured.replay()
+        with torch.cuda.stream(streams[0]):
+            beside = twill.attention(q, k, v, causal=case.causal)
+        torch.cuda.synchronize()
+        wrong += not torch.equal(inside, expected) or not torch.equal(beside, expected)
+    assert not wrong, f"{wrong} of {ROUNDS} rounds gave another output"
+    return {"rounds": ROUNDS}
 
 
 def other_device(case: Case) -> Found:
@@ -156,6 +199,7 @@ def launch(case: Case) -> Found:
 
 def stride_of_zero(case: Case) -> Found:
     """Not a requirement, a question: does a kernel read an expanded operand through a tensor map with a stride of 0?"""
+    from twill.pytorch.counters import counter_of
     from twill.pytorch.libraries import function_of
     from twill.pytorch.selection import Workload, choose
     from twill.pytorch.target import target_of
@@ -166,7 +210,8 @@ def stride_of_zero(case: Case) -> Found:
     target = target_of(q.device)
     tiles = case.batch * case.heads
     work = Workload(target.arch, target.sm_count, case.head_dim, case.head_dim_v, False, tiles, case.seqlen_q, case.seqlen_k)
-    o = torch.full_like(expected, torch.nan)
-    function_of(choose(work), case.dtype, False, False)(q, k, v, o, None, case.head_dim**-0.5, target.sm_count)  # type: ignore[arg-type]
+    o, counter = torch.full_like(expected, torch.nan), counter_of(target.index)
+    function = function_of(choose(work), case.dtype, False, False)  # type: ignore[arg-type]
+    function(q, k, v, o, None, counter, case.head_dim**-0.5, target.sm_count)
     torch.cuda.synchronize()
     return {"agrees": torch.equal(o, expected)}

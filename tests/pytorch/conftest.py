@@ -77,8 +77,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[PaperGpu]:
 
     @cache
     def function_of(kernel: Any, dtype: str, causal: bool, lse_wanted: bool) -> Any:
-        def f(q: Any, k: Any, v: Any, o: Any, lse: Any, *rest: Any) -> None:
-            scale, sm_count = rest[-2:]
+        def f(q: Any, k: Any, v: Any, o: Any, lse: Any, counter: Any, scale: float, sm_count: int) -> None:
+            assert counter.dtype == torch.int32 and counter.tolist() == [0]
             assert (lse is not None) == lse_wanted
             assert {"bf16": torch.bfloat16, "fp16": torch.float16}[dtype] == q.dtype == o.dtype
             for x in (q, k, v, o):
@@ -91,7 +91,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[PaperGpu]:
     plan.forget_plans()
     monkeypatch.setattr(plan, "target_of", lambda device: Target("sm90", SM_COUNT, -1))
     monkeypatch.setattr(plan, "function_of", function_of)
-    monkeypatch.setattr(plan, "counter_of", lambda device: torch.zeros(1, dtype=torch.int32), raising=False)
+    monkeypatch.setattr(plan, "counter_of", lambda device: torch.zeros(1, dtype=torch.int32))
     monkeypatch.setattr(torch.cuda, "current_device", lambda: -1)
     yield paper
     plan._plans.clear()

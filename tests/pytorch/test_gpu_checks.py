@@ -17,7 +17,7 @@ import torch
 from benchmarks import watchdog
 from benchmarks.watchdog import Child, Failed
 from tests.gpu import checks
-from tests.gpu.cases import HOSTILE, LAYOUTS, PAIRS, Case, everything, grid
+from tests.gpu.cases import HOSTILE, LAYOUTS, PAIRS, Case, everything, grid, of_kernel
 from tests.gpu.checks import CHECKS, operands
 from tests.gpu.judge import judge
 from tests.gpu.reference import exact, same_dtype
@@ -79,6 +79,17 @@ def test_a_right_kernel_passes_hostile_operands(gpu: PaperGpu, detail: str, caus
 @pytest.mark.parametrize("detail", LAYOUTS)
 def test_layouts(gpu: PaperGpu, detail: str) -> None:
     CHECKS["layout"](replace(SMALL, check="layout", detail=detail, kv_heads=4))
+
+
+def test_many_rows(gpu: PaperGpu) -> None:
+    CHECKS["many rows"](replace(SMALL, check="many rows", seqlen_q=40, seqlen_k=1, causal=True))
+
+
+def test_cases_of_a_kernel_file() -> None:
+    cases = list(of_kernel("mine.py", 80, 80))
+    assert {(c.head_dim, c.head_dim_v, c.kernel) for c in cases} == {(80, 80, "mine.py")}
+    assert {(c.dtype, c.causal) for c in cases if c.check == "values"} == {(t, m) for t in ("bf16", "fp16") for m in (False, True)}
+    assert len({c.name for c in cases}) == len(cases)
 
 
 @pytest.mark.parametrize("check", ["batch of none", "many elements", "many keys", "operator"])

@@ -44,7 +44,8 @@ CASES: dict[str, tuple[Callable[[], object], str]] = {
     "a scale of zero": (lambda: twill.attention(*(_x(*GOOD),) * 3, softmax_scale=0.0), r"softmax_scale is 0\.0\n.*positive"),
     "a negative scale": (lambda: twill.attention(*(_x(*GOOD),) * 3, softmax_scale=-1.0), r"softmax_scale is -1\.0\n.*negate q"),
     "a scale that is no number": (lambda: twill.attention(*(_x(*GOOD),) * 3, softmax_scale=float("nan")), "softmax_scale is nan"),
-    "a grid that is too large": (lambda: twill.attention(*(_x(70000, 1, 1, 64),) * 3), "batch is 70000; .* at most 65535"),
+    "more work tiles than 32 bits count": (
+        lambda: twill.attention(*(_x(1, 1, 1, 64).expand(2**25, 1, 2**7, -1),) * 3), "make 4294967296 work tiles; kernels count at most"),
     "a mask": (lambda: twill.scaled_dot_product_attention(*(_x(*GOOD),) * 3, attn_mask=_x(4, 4)), "attn_mask is not supported"),
     "dropout": (lambda: twill.scaled_dot_product_attention(*(_x(*GOOD),) * 3, dropout_p=0.1), r"dropout_p is 0\.1"),
     "sharing not asked for": (
@@ -104,7 +105,7 @@ def test_a_gpu_that_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_lengths_are_32_bits_wide(gpu: PaperGpu) -> None:
     q = _x(1, 1, 1, 64)
     k = q.expand(-1, 2**31, -1, -1)
-    with pytest.raises(AttentionError, match="k and v have 2147483648 positions"):
+    with pytest.raises(AttentionError, match="k and v have 2147483648 positions; kernels count at most 2147418112"):
         twill.attention(q, k, k)
 
 

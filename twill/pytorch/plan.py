@@ -26,10 +26,9 @@ DTYPE_NAMES: dict[torch.dtype, Literal["bf16", "fp16"]] = {torch.bfloat16: "bf16
 UNALIGNED = ALIGNMENT_BYTES - 1
 MOST_PLANS = 4096
 """Where lengths change from call to call signatures never end: beyond this many all are forgotten."""
-MOST_LENGTH = 2**31 - 1
-"""Positions and tile coordinates are 32-bit. The number of elements is not limited: addresses are 64-bit."""
-MOST_GRID = 65535
-"""Blocks along the second and third axis of a grid (CUDA programming guide, technical specifications)."""
+MOST = 2**31 - 2**16
+"""Kernels count positions, tiles of keys and work tiles in 32 bits, some tiles or blocks beyond the last. The number of elements is not
+limited: addresses are 64-bit."""
 
 Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 Results = tuple[torch.Tensor, torch.Tensor | None]
@@ -120,13 +119,13 @@ def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: fl
 
 def _make_plan(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, with_lse: bool) -> Plan:
     target, shapes = target_of(q.device), shapes_of(q, k, v)
-    _refuse_sizes(shapes)
     kernel = choose(
         Workload(
             target.arch, target.sm_count, shapes.head_dim, shapes.head_dim_v, causal, shapes.batch * shapes.heads, shapes.seqlen_q,
             shapes.seqlen_k,
         )
     )  # fmt: skip
+    _refuse_sizes(shapes, kernel.rows)
     scale, lse = shapes.head_dim**-0.5, shapes.lse if with_lse else None
     if 0 in shapes.output or shapes.seqlen_k == 0:
         return Plan(None, shapes.output, lse, scale, target, (AS_IT_IS, AS_IT_IS, AS_IT_IS), True, False)
@@ -142,10 +141,11 @@ def _layout(x: torch.Tensor) -> Layout:
     return layout_of(x.shape, x.stride(), x.element_size())
 
 
-def _refuse_sizes(shapes: Shapes) -> None:
-    for name, length in (("q", shapes.seqlen_q), ("k and v", shapes.seqlen_k)):
-        if length > MOST_LENGTH:
-            raise AttentionError(f"{name} have {length} positions; kernels count them in 32 bits", "split the sequence")
-    for name, size in (("batch", shapes.batch), ("heads", shapes.heads)):
-        if size > MOST_GRID:
-            raise AttentionError(f"{name} is {size}; a grid has at most {MOST_GRID} blocks along an axis", "call it in parts")
+def _refuse_sizes(shapes: Shapes, rows: int) -> None:
+    """What kernels would count beyond 32 bits; ``rows`` is the height of a work tile."""
+    for name, length in (("q has", shapes.seqlen_q), ("k and v have", shapes.seqlen_k)):
+        if length > MOST:
+            raise AttentionError(f"{name} {length} positions; kernels count at most {MOST}", "split the sequence")
+    work_tiles = shapes.batch * shapes.heads * -(-shapes.seqlen_q // rows)
+    if work_tiles > MOST:
+        raise AttentionError(f"batch, heads and queries make {work_tiles} work tiles; kernels count at most {MOST}", "call it in parts")

@@ -1,0 +1,58 @@
+"""Launches that may run at the same time never share a counter; those that cannot share one, which is cleared once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from twill.pytorch import counters
+from twill.pytorch.counters import counter_of
+
+
+@dataclass
+class Machine:
+    stream: int = 0
+    capturing: bool = False
+    made: int = 0
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    here = Machine()
+
+    def new(device: int) -> torch.Tensor:
+        here.made += 1
+        return torch.zeros(1, dtype=torch.int32)
+
+    monkeypatch.setattr(counters, "_counters", {})
+    monkeypatch.setattr(counters, "_new", new)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: here.capturing)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: here.stream, raising=False)
+    return here
+
+
+def test_one_a_stream(machine: Machine) -> None:
+    first = counter_of(0)
+    assert counter_of(0) is first
+    machine.stream = 7
+    second = counter_of(0)
+    assert second is not first
+    machine.stream = 0
+    assert counter_of(0) is first
+    assert machine.made == 2
+
+
+def test_one_a_device(machine: Machine) -> None:
+    assert counter_of(0) is not counter_of(1)
+
+
+def test_a_graph_gets_a_new_one_for_every_launch(machine: Machine) -> None:
+    """It may be replayed while the stream that it was captured on is used again."""
+    before = counter_of(0)
+    machine.capturing = True
+    inside = [counter_of(0), counter_of(0)]
+    machine.capturing = False
+    assert len({id(x) for x in (before, *inside)}) == 3
+    assert counter_of(0) is before
