@@ -12,13 +12,13 @@ import pytest
 
 tvm_ffi = pytest.importorskip("tvm_ffi")
 
-from twill.build import BuildError  # noqa: E402
+from twill.build import BuildError, Variant  # noqa: E402
 from twill.build.libraries import LIST, Entry, entry_of, note  # noqa: E402
 from twill.pytorch import AttentionError, kernels, libraries, use_libraries  # noqa: E402
 from twill.pytorch.libraries import function_of  # noqa: E402
 
 KERNEL = kernels()[0]
-ENTRY = entry_of(KERNEL.path, "bf16-causal", "sm_90a", "one.so")
+ENTRY = entry_of(KERNEL.path, Variant("bf16", True, False), "sm_90a", "one.so")
 
 
 @pytest.fixture(autouse=True)
@@ -75,8 +75,10 @@ def test_a_list_grows_and_the_latest_entry_counts(tmp_path: Path, loaded: list[s
 @pytest.mark.parametrize("variant", [("fp16", True, False), ("bf16", False, False), ("bf16", True, True)])
 def test_a_variant_that_it_lacks(tmp_path: Path, loaded: list[str], variant: tuple[Any, bool, bool]) -> None:
     use_libraries(_fill(tmp_path))
-    with pytest.raises(BuildError, match=rf"has no library of {KERNEL.name} .*\n.*`twill build --all -o"):
+    with pytest.raises(BuildError, match=rf"has no library of {KERNEL.name} .*\n.*`twill build --all -o") as raised:
         function_of(KERNEL, *variant)
+    flags = f"--dtype {variant[0]}{' --causal' if variant[1] else ''}{' --lse' if variant[2] else ''}"
+    assert f"`twill build {KERNEL.path} {flags} -o {tmp_path}`" in str(raised.value)
     assert not loaded
 
 

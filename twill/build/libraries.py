@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from twill.build.errors import BuildError
+from twill.build.kernelfile import Variant
 
 __all__ = ["LIST", "Entry", "entry_of", "library_in", "note"]
 
@@ -32,9 +33,9 @@ class Entry:
     file: str
 
 
-def entry_of(kernel: Path, variant: str, arch: str, file: str) -> Entry:
+def entry_of(kernel: Path, variant: Variant, arch: str, file: str) -> Entry:
     """The entry of a library made from a kernel file as it is now."""
-    return Entry(kernel.stem, variant, hashlib.sha256(kernel.read_bytes()).hexdigest(), arch, file)
+    return Entry(kernel.stem, variant.name, hashlib.sha256(kernel.read_bytes()).hexdigest(), arch, file)
 
 
 def note(folder: Path, entries: Iterable[Entry]) -> None:
@@ -47,15 +48,17 @@ def note(folder: Path, entries: Iterable[Entry]) -> None:
     draft.replace(folder / LIST)
 
 
-def library_in(folder: Path, kernel: Path, variant: str, arch: str) -> Path:
+def library_in(folder: Path, kernel: Path, variant: Variant, arch: str) -> Path:
     """The library of a kernel file in the folder.
 
     Raises
     ------
     BuildError : the folder has no list, or not this variant for this target, or one made from another text of the kernel file.
     """
-    what, remake = f"{kernel.stem} ({variant}, {arch})", f"make it again: `twill build --all -o {folder}`"
-    entry = next((e for e in _listed(folder) if (e.kernel, e.variant, e.arch) == (kernel.stem, variant, arch)), None)
+    what = f"{kernel.stem} ({variant.name}, {arch})"
+    flags = f"--dtype {variant.dtype}{' --causal' if variant.causal else ''}{' --lse' if variant.lse else ''}"
+    remake = f"make it again: `twill build {kernel} {flags} -o {folder}`, or all that ship: `twill build --all -o {folder}`"
+    entry = next((e for e in _listed(folder) if (e.kernel, e.variant, e.arch) == (kernel.stem, variant.name, arch)), None)
     if entry is None:
         raise BuildError(f"{folder} has no library of {what}", remake)
     if entry != entry_of(kernel, variant, arch, entry.file):

@@ -136,7 +136,7 @@ def _keep(found: Compiled, report: Report, output: Path) -> Entry:
             raise BuildError(f"cannot write {str(output / name)!r}: {error.strerror}", "give -o a folder that you may write to") from None
         finally:
             draft.unlink(missing_ok=True)
-    return entry_of(found.kernel.path, found.variant.name, found.arch, f"{name}{found.library.suffix}")
+    return entry_of(found.kernel.path, found.variant, found.arch, f"{name}{found.library.suffix}")
 
 
 def _as_data(report: Report) -> dict[str, Any]:

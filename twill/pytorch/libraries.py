@@ -66,7 +66,7 @@ def function_of(kernel: KernelFile, dtype: Literal["bf16", "fp16"], causal: bool
         from twill.build import load
 
         return load(kernel.path, variant, arch=arch)
-    library = library_in(folder, kernel.path, variant.name, arch)
+    library = library_in(folder, kernel.path, variant, arch)
     function: Callable[..., Any] = tvm_ffi.load_module(str(library))[HOST_FUNCTION]
     return function
 
