@@ -119,8 +119,8 @@ def _make(kernel: KernelFile, variant: Variant, arch: str, folder: Path) -> None
     missing = [name for name in ("kernel.ptx", "kernel.cubin", "kernel.o") if not (folder / name).is_file()]
     if missing:
         raise BuildError(f"the compiler of {kernel.name} ended well but left no {missing[0]}", "report this: it is a mistake of twill")
+    # the object stays: the emulator links it to a recorder of launches
     link(folder / "kernel.o", folder / "kernel.so")
-    (folder / "kernel.o").unlink()
     problems = found_in(folder / "kernel.cubin", (folder / "kernel.ptx").read_text(encoding="utf-8"), wanted_by(kernel))
     (folder / LINTS).write_text(json.dumps([asdict(p) for p in problems], indent=1) + "\n", encoding="utf-8")
 

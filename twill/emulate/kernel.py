@@ -104,6 +104,7 @@ class AttentionKernel:
             arguments[name] = argument(name, data, False, kind, (shape.batch, seqlen, heads, dim))[1]
         o, arguments["o"] = argument("o", np.full(wide, 0x7FC1, np.uint16), True, kind, wide)
         lse, arguments["lse"] = argument("lse", np.full(rows, np.nan, np.float32), True, "f32", rows)
+        arguments["counter"] = argument("counter", np.zeros(1, np.int32), False, "i32", (1,))[1]
         order = [p for p in self.parameters if p not in ("causal", "stream")]
         missing = [p for p in order if p not in arguments]
         if missing:

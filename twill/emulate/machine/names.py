@@ -77,19 +77,21 @@ def _calls(table: ast.expr | None) -> list[tuple[str, dict[str, int]]]:
 
 
 def _roles(tree: ast.Module) -> tuple[tuple[int, int, str], ...]:
-    """Roles from tests such as ``block.warp < 4`` and ``block.warp == 8``."""
-    found: list[tuple[int, int, str]] = []
-    begin = 0
+    """Roles by first warp from the table ROLES, and single warps from tests such as ``block.warp == 9``."""
+    starts: dict[int, str] = {}
+    for x in tree.body:
+        if isinstance(x, ast.Assign) and ast.unparse(x.targets[0]) == "ROLES":
+            starts |= {first: name for name, (_, first) in ast.literal_eval(x.value).items()}
     for test in (x for x in ast.walk(tree) if isinstance(x, ast.If)):
-        match = re.fullmatch(r"block\.warp (<|==) (\d+)", ast.unparse(test.test))
-        calls = [
-            s.value.func.id
-            for s in test.body
-            if isinstance(s, ast.Expr) and isinstance(s.value, ast.Call) and isinstance(s.value.func, ast.Name)
-        ]
-        if match is None or not calls:
-            continue
-        bound = int(match[2])
-        found.append((begin, bound, calls[-1]) if match[1] == "<" else (bound, bound + 1, calls[-1]))
-        begin = bound if match[1] == "<" else begin
-    return tuple(sorted(found))
+        match = re.fullmatch(r"block\.warp == (\d+)", ast.unparse(test.test))
+        if match is not None and int(match[1]) not in starts:
+            starts[int(match[1])] = next((_called(s) for s in test.body if _called(s)), "")
+    firsts = sorted(starts)
+    return tuple((a, b, starts[a]) for a, b in zip(firsts, [*firsts[1:], 1 << 10], strict=True))
+
+
+def _called(statement: ast.stmt) -> str:
+    match statement:
+        case ast.Expr(value=ast.Call(func=ast.Name(id=name))):
+            return name
+    return ""
