@@ -328,5 +328,5 @@ def redux(operation: str, a: Array, active: Array) -> int:
 
 
 NAMESPACE: dict[str, Any] = {name: value for name, value in globals().items() if not name.startswith("_") and name != "NAMESPACE"} | {
-    "where": np.where, "__builtins__": {"min": min, "max": max, "int": int, "abs": abs, "bool": bool},
+    "where": np.where, "__builtins__": {"min": min, "max": max, "int": int, "abs": abs, "bool": bool, "__import__": __import__},
 }  # fmt: skip
