@@ -24,6 +24,7 @@ needs_compiler = pytest.mark.skipif(not INSTALLED, reason="the extra 'kernels' i
         (["--all", "--schedule", "sm90_attn_fwd_d128"], "--schedule is of one kernel"),
         (["sm90_attn_fwd_d128", "--dtype", "fp8"], "there is no element type fp8"),
         (["sm90_attn_fwd_d1280"], "there is no shipped kernel"),
+        (["nowhere.cubin"], "there is no file 'nowhere.cubin'"),
         (["sm90_attn_fwd_d128", "--arch", "sm_80"], "is written for sm_90a, not for sm_80"),
     ],
 )
@@ -51,6 +52,15 @@ def test_report_files_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert (data["kernel"], data["variant"], data["problems"]) == ("sm90_attn_fwd_d64", "fp16-lse", [])
     codes = {code.name for seat in seats(read(find("sm90_attn_fwd_d64"))) for code in seat.roles}
     assert {x["role"] for x in data["loops"]} == codes
+
+    cubin = tmp_path / "kept" / "sm90_attn_fwd_d64-fp16-lse.cubin"
+    assert run(["build", str(cubin), "--json"]) == 0
+    (counted,) = json.loads(capsys.readouterr().out)
+    assert counted["instructions"] == data["instructions"]
+    of_roles = {x["turn"]["address"]: x["turn"] for x in data["loops"]}
+    assert of_roles.items() <= {x["address"]: x for x in counted["turns"]}.items()
+    assert run(["build", str(cubin)]) == 0
+    assert "bytes of stack" in capsys.readouterr().out
 
     assert run([*common, "--schedule", "sm90_attn_fwd_d128"]) == 2
     assert "was emitted from schedule" in capsys.readouterr().err

@@ -24,7 +24,7 @@ def test_every_part_of_an_instruction() -> None:
     assert (one.address, one.predicate, one.opcode, one.operands, one.line) == (0, "", "LDC", "R1, c[0x0][0x28]", None)
     assert (two.address, two.predicate, two.opcode, two.line) == (16, "@!P0", "HGMMA.64x128x16.F32.BF16", 17)
     assert two.operands == "R24, R180, gdesc[UR8].tnspB, R24, gsb0"
-    assert three.target == ".L_x_0"
+    assert three.targets == (".L_x_0",)
     assert found.labels == {".L_x_0": 1}
     assert two.is_a("HGMMA")
     assert two.is_a("HGMMA.64x128x16")
@@ -85,13 +85,22 @@ def test_loops_and_their_turns() -> None:
     rescale = next(i for i, x in enumerate(body) if x.is_a("FMUL"))
     assert far < rescale, "what is executed first comes first, wherever it lies"
     (turn,) = turns(flow.function)
-    # 1 + 4 for the first wait, 2 for the first try, a branch, and 2 at the end; the branch not taken 2 more, a failed try 6 more
-    assert (turn.shortest, turn.longest) == (10, 18)
+    # 1 + 4 for the first wait, 2 for the first try of the second, a branch, and 2 at the end; 2 more if that is not taken
+    assert (turn.shortest, turn.longest) == (10, 12)
     assert turn.registers == 240
     assert turn.families["fma"] == (0, 2)
-    assert turn.families["mbarrier"] == (3, 5)
+    assert turn.families["mbarrier"] == (3, 3)
     assert turn.families["exp"] == (1, 1)
     assert flow.first_tries == {0x90}
+
+
+def test_a_jump_through_a_table() -> None:
+    text = listing([".L_a: BRX R2 -0x7a0", ".L_b: UTCHMMA gdesc[UR4]", "@P0 BRA .L_b", "EXIT", ".L_c: EXIT", "EXIT"])
+    text = text.replace("R2 -0x7a0 ;", 'R2 -0x7a0  (*"BRANCH_TARGETS .L_b,.L_c"*);')
+    (found,) = parse(text)
+    assert found.instructions[0].targets == (".L_b", ".L_c")
+    (loop,) = Flow(found).work
+    assert [x.opcode for x in Flow(found).body(loop)] == ["UTCHMMA", "BRA"]
 
 
 def test_families() -> None:

@@ -41,10 +41,9 @@ class Flow:
         number = {start: block for block, start in enumerate(self._starts)}
         for block in range(len(self._starts)):
             last = self.instructions(block)[-1]
-            target = function.labels.get(last.target or "") if last.is_a("BRA") else None
             # a divergent warp takes the out-of-line path of BRA.DIV; these kernels never diverge there
-            if target in number and not last.is_a("BRA.DIV"):
-                self.graph.add_edge(block, number[target])
+            targets = () if last.is_a("BRA.DIV") else last.targets
+            self.graph.add_edges_from((block, number[function.labels[t]]) for t in targets if function.labels[t] in number)
             if block + 1 < len(self._starts) and (not last.is_a(*ENDS) or _conditional(last)):
                 self.graph.add_edge(block, block + 1)
         self._reached = {0, *nx.descendants(self.graph, 0)}
@@ -100,19 +99,24 @@ class Flow:
         return frozenset(loop.head for loop in self.loops if waits(loop))
 
     @cached_property
+    def _retries(self) -> dict[int, frozenset[int]]:
+        """Blocks that try a wait once, and where they go from there to a spin that goes on trying."""
+        trying = {x.head: set(x.blocks) for x in self.loops if x.head in self.spins and any(map(_tries, self.body(x)))}
+        spinning = {block for blocks in trying.values() for block in blocks}
+        found = {
+            block: frozenset(s for s in self.graph.successors(block) if self._straight_on(s) in trying)
+            for block in self._reached - spinning
+            if any(map(_tries, self.instructions(block)))
+        }
+        return {block: ways for block, ways in found.items() if ways}
+
+    @cached_property
     def first_tries(self) -> frozenset[int]:
         """Addresses of waits that are tried once before the spin that goes on trying, which the assembler may move out of the way.
 
         The spin stands for the wait: the copy in front knows no line of PTX of its own.
         """
-        trying = {x.head: set(x.blocks) for x in self.loops if x.head in self.spins and any(map(_tries, self.body(x)))}
-        spinning = {block for blocks in trying.values() for block in blocks}
-        found = set()
-        for block in self._reached - spinning:
-            tries = [x for x in self.instructions(block) if _tries(x)]
-            if tries and any(self._straight_on(s) in trying for s in self.graph.successors(block)):
-                found.add(tries[-1].address)
-        return frozenset(found)
+        return frozenset([x for x in self.instructions(block) if _tries(x)][-1].address for block in self._retries)
 
     def _straight_on(self, block: int) -> int:
         """Where a block leads that only prepares something; else the block itself."""
@@ -149,6 +153,7 @@ class Flow:
     def turn(self, loop: Loop, longest: bool) -> tuple[Instruction, ...]:
         """The instructions of the shortest or longest way round, with every wait passed at its first try."""
         acyclic = self._turn_graph(loop)
+        acyclic.remove_edges_from([(block, way) for block, ways in self._retries.items() for way in ways])
         sign = 1 if longest else -1
         best: dict[int, tuple[int, tuple[int, ...]]] = {loop.head: (sign * len(self.instructions(loop.head)), (loop.head,))}
         for block in nx.topological_sort(acyclic):

@@ -19,7 +19,7 @@ from twill.build.roles import Event, RoleCode, Seat, seats
 from twill.build.sass import Function, Instruction, parse
 from twill.build.tools import Resources, disassembled, resources
 
-__all__ = ["LoopReport", "Report", "Turn", "differences", "examined", "reported", "turns"]
+__all__ = ["Counts", "LoopReport", "Report", "Turn", "counts", "differences", "examined", "reported", "turns"]
 
 
 LOOK = "look at the loop (`nvdisasm -c` of the cubin that -o keeps); `tiles.pin` in front of what moved holds its place"
@@ -65,8 +65,34 @@ class Report:
     problems: tuple[Problem, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """A kernel of whatever origin: what it takes, how many instructions it has, and a turn of each of its innermost loops."""
+
+    kernel: str
+    resources: Resources
+    instructions: int
+    requests: tuple[int, ...]
+    turns: tuple[Turn, ...]
+
+
+def counts(cubin: Path) -> tuple[Counts, ...]:
+    """Count the machine code of every kernel of a cubin; nothing needs to be known of where it comes from.
+
+    Raises
+    ------
+    BuildError : a tool is missing, or the file is no cubin.
+    """
+    used = resources(cubin)
+    return tuple(
+        Counts(f.name, used[f.name], len(f.instructions), register_requests(f), turns(f))
+        for f in parse(disassembled(cubin))
+        if f.name in used
+    )
+
+
 def turns(function: Function) -> tuple[Turn, ...]:
-    """Turns of the innermost loops of any kernel, by address; nothing needs to be known of where it comes from."""
+    """Turns of the innermost loops of a kernel, by address."""
     flow = Flow(function)
     return tuple(_turn(flow, loop) for loop in flow.work)
 

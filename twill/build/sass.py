@@ -15,6 +15,7 @@ LABEL = re.compile(r"^(\.L_[\w.]+):")
 LINE = re.compile(r'^\s*//## File "\.nv_debug_ptx_txt[^"]*", line (\d+)')
 CODE = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:(@!?U?P\w+)\s+)?([A-Z][A-Za-z0-9_.]*)\s*([^;]*?)\s*;")
 TARGET = re.compile(r"`\((\.L_[\w.]+)\)")
+LISTED = re.compile(r"\.L_[\w.]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +29,11 @@ class Instruction:
     line: int | None = None
 
     @property
-    def target(self) -> str | None:
-        """Label that a branch goes to."""
-        found = TARGET.search(self.operands)
-        return found.group(1) if found else None
+    def targets(self) -> tuple[str, ...]:
+        """Labels that a branch may go to: one, or for a jump through a table all that the listing names."""
+        if self.is_a("BRX", "JMX"):
+            return tuple(LISTED.findall(self.operands.partition("BRANCH_TARGETS")[2]))
+        return tuple(TARGET.findall(self.operands)) if self.is_a("BRA") else ()
 
     def is_a(self, *prefixes: str) -> bool:
         """Whether the opcode is one of these or a form of it: ``HGMMA.64x128x16`` is an ``HGMMA``."""
@@ -84,9 +86,8 @@ def parse(text: str) -> tuple[Function, ...]:
 
 def _checked(function: Function) -> Function:
     for x in function.instructions:
-        if x.is_a("BRA") and x.target not in function.labels:
-            raise BuildError(
-                f"{function.name}: the branch at {x.address:#x} goes to {x.target}, which the listing lacks",
-                "disassemble the whole function",
-            )
+        for target in x.targets:
+            if target not in function.labels:
+                text = f"{function.name}: the branch at {x.address:#x} goes to {target}, which the listing lacks"
+                raise BuildError(text, "disassemble the whole function")
     return function

@@ -157,7 +157,7 @@ def emit(
 
 @app.command()
 def build(
-    kernel: Annotated[str | None, typer.Argument(metavar="KERNEL.py|NAME", help="an emitted file, or the name of a shipped kernel")] = None,
+    kernel: Annotated[str | None, typer.Argument(metavar="KERNEL.py|NAME|FILE.cubin", help="a cubin is only counted")] = None,
     everything: Annotated[bool, typer.Option("--all", help="every shipped kernel, in all variants that no option fixes")] = False,
     arch: Annotated[str, typer.Option(metavar="sm_90a", help="target")] = "sm_90a",
     dtype: Annotated[str | None, typer.Option(metavar="bf16|fp16", help="element type of the tensors")] = None,

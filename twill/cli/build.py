@@ -18,7 +18,7 @@ from twill.build.compiler import Compiled, compiled
 from twill.build.kernelfile import KernelFile, find, names, read
 from twill.build.libraries import Entry, entry_of, note
 from twill.build.program import program_of, shipped_schedule
-from twill.build.report import Report, reported
+from twill.build.report import Report, counts, reported
 from twill.errors import EXIT_DONE, EXIT_REFUSED, UsageError
 
 __all__ = ["BuildArguments", "build_command"]
@@ -50,6 +50,8 @@ def build_command(arguments: BuildArguments, *, output: Path | None, report: boo
     UsageError : not one kernel, or a schedule without a single kernel.
     BuildError : a kernel cannot be built.
     """
+    if arguments.kernel is not None and arguments.kernel.endswith(".cubin"):
+        return _count(Path(arguments.kernel), as_json)
     kernels = _kernels(arguments)
     if output is not None:
         _make_folder(output)
@@ -67,6 +69,22 @@ def build_command(arguments: BuildArguments, *, output: Path | None, report: boo
         for problem in one.problems:
             sys.stderr.write(f"twill: error: {one.kernel} ({one.variant}): {problem.text}\n  next step: {problem.step}\n")
     return EXIT_REFUSED if any(one.problems for _, one in done) else EXIT_DONE
+
+
+def _count(cubin: Path, as_json: bool) -> int:
+    """Counts of a cubin that need not be ours."""
+    if not cubin.is_file():
+        raise UsageError(f"there is no file {str(cubin)!r}", "give the path of a cubin")
+    found = counts(cubin)
+    if as_json:
+        sys.stdout.write(json.dumps([{"schema_version": SCHEMA_VERSION, **asdict(x)} for x in found], indent=1) + "\n")
+        return EXIT_DONE
+    from twill.view.console import show
+    from twill.view.machine_code import counted_loops
+
+    for one in found:
+        show(counted_loops(one), sys.stdout)
+    return EXIT_DONE
 
 
 def _kernels(arguments: BuildArguments) -> list[KernelFile]:

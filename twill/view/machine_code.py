@@ -10,10 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from twill.build.order import Move, Placed
-from twill.build.report import LoopReport, Report
+from twill.build.report import Counts, LoopReport, Report, Turn
 from twill.view.parts import plain_table
 
-__all__ = ["details", "summary"]
+__all__ = ["counted_loops", "details", "summary"]
 
 INDENT = (0, 0, 0, 2)
 
@@ -32,6 +32,19 @@ def summary(report: Report) -> RenderableType:
     return Group(title, Padding(facts, INDENT), Text(), Padding(_turns(report), INDENT))
 
 
+def counted_loops(counts: Counts) -> RenderableType:
+    """What a kernel of whatever origin takes, and what a turn of each of its innermost loops costs."""
+    used = counts.resources
+    title = Text(counts.kernel, style="bold", overflow="fold")
+    later = ", ".join(map(str, counts.requests)) or "the same"
+    facts = f"{used.registers} registers at launch, then {later}; {used.stack_bytes} bytes of stack; {counts.instructions} instructions"
+    table = plain_table(("loop at", True), ("registers", True), ("a turn", True), ("of these", False))
+    for turn in counts.turns:
+        registers = "" if turn.registers is None else str(turn.registers)
+        table.add_row(f"{turn.address:#x}", registers, _span(turn.shortest, turn.longest), _families(turn))
+    return Group(title, Padding(Text(facts), INDENT), Padding(table, INDENT))
+
+
 def _order(report: Report) -> str:
     wrong = sum(not loop.period for loop in report.loops)
     if wrong or not report.loops:
@@ -43,10 +56,13 @@ def _turns(report: Report) -> Table:
     table = plain_table(("role", False), ("loop", False), ("registers", True), ("a turn", True), ("of these", False))
     for loop in report.loops:
         turn = loop.turn
-        parts = ", ".join(f"{_span(*span)} {name}" for name, span in turn.families.items())
         registers = "" if turn.registers is None else str(turn.registers)
-        table.add_row(loop.role, _which(report.loops, loop), registers, _span(turn.shortest, turn.longest), parts)
+        table.add_row(loop.role, _which(report.loops, loop), registers, _span(turn.shortest, turn.longest), _families(turn))
     return table
+
+
+def _families(turn: Turn) -> str:
+    return ", ".join(f"{_span(*span)} {name}" for name, span in turn.families.items())
 
 
 def _which(loops: Sequence[LoopReport], loop: LoopReport) -> str:
