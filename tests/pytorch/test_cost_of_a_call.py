@@ -51,3 +51,11 @@ def test_plans_do_not_pile_up(gpu: PaperGpu, monkeypatch: pytest.MonkeyPatch) ->
         q = torch.zeros(1, length, 1, 64, dtype=torch.bfloat16)
         twill.attention(q, q, q)
         assert len(plans._plans) <= 8
+
+
+def test_a_change_of_libraries_ends_plans(gpu: PaperGpu) -> None:
+    q = torch.zeros(1, 4, 1, 64, dtype=torch.bfloat16)
+    twill.attention(q, q, q)
+    assert plans._plans
+    twill.pytorch.use_libraries(None)
+    assert not plans._plans

@@ -31,7 +31,7 @@ try:
     function_of(kernels()[0], "bf16", False, False)
 except Exception as error:
     print(error)
-import benchmarks.attention_rows, tests.gpu.cases
+import benchmarks.attention, benchmarks.attention_child, tests.gpu.__main__, tests.gpu.checks
 """
 
 
@@ -47,3 +47,17 @@ def test_a_checkout_that_is_not_installed(tmp_path: Path) -> None:
     assert "these are on cpu" in rest[0]
     assert any(f"{tmp_path} is not a folder of libraries" in line or "TVM-FFI" in line for line in rest)
     assert not list(tmp_path.glob("tmp.*")), "the script left something behind"
+
+
+def test_libraries_may_come_in_an_archive(tmp_path: Path) -> None:
+    (tmp_path / "libraries.json").write_text("this one")
+    archive = tmp_path / "libraries.tar.xz"
+    subprocess.run(["tar", "cJf", str(archive), "-C", str(tmp_path), "libraries.json"], check=True)
+    done = subprocess.run(
+        [str(SCRIPT), str(archive), "bash", "-c", 'cat "$TWILL_LIBRARIES/libraries.json"'],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == "this one"

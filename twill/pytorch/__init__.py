@@ -6,8 +6,7 @@ looked up. A call goes functional -> op -> plan -> library.
 
 from twill.pytorch.catalogue import KernelFile, kernels
 from twill.pytorch.errors import AttentionError
-from twill.pytorch.functional import attention, register_kernel, scaled_dot_product_attention, unregister_kernel
-from twill.pytorch.libraries import use_libraries
+from twill.pytorch.functional import attention, register_kernel, scaled_dot_product_attention, unregister_kernel, use_libraries
 
 __all__ = [
     "AttentionError", "KernelFile", "attention", "kernels", "register_kernel", "scaled_dot_product_attention", "unregister_kernel",

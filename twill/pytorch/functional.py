@@ -10,10 +10,11 @@ import torch
 from twill.pytorch import catalogue
 from twill.pytorch.catalogue import KernelFile, read_kernel
 from twill.pytorch.errors import AttentionError
+from twill.pytorch.libraries import set_libraries
 from twill.pytorch.op import attention_fwd, attention_fwd_lse
 from twill.pytorch.plan import forget_plans
 
-__all__ = ["attention", "register_kernel", "scaled_dot_product_attention", "unregister_kernel"]
+__all__ = ["attention", "register_kernel", "scaled_dot_product_attention", "unregister_kernel", "use_libraries"]
 
 
 @overload
@@ -114,4 +115,13 @@ def register_kernel(path: str | Path) -> KernelFile:
 def unregister_kernel(kernel: KernelFile) -> None:
     """Do without a kernel that was registered."""
     catalogue.remove(kernel)
+    forget_plans()
+
+
+def use_libraries(folder: str | Path | None) -> None:
+    """Take compiled kernels from a folder that ``twill build --all -o DIR`` wrote, and compile none; ``None`` undoes it.
+
+    The environment variable ``TWILL_LIBRARIES`` does the same for a whole process.
+    """
+    set_libraries(None if folder is None else Path(folder))
     forget_plans()

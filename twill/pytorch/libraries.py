@@ -1,7 +1,7 @@
 """Compiled kernels: built when first needed, or taken from a folder of libraries that were built elsewhere.
 
 Such a folder is what ``twill build --all -o DIR`` writes: a machine that has neither the compiler nor a linker needs only that folder and
-TVM-FFI. It is named by the environment variable ``TWILL_LIBRARIES``, or with `use_libraries`. Where a folder is named, nothing is
+TVM-FFI. It is named by the environment variable ``TWILL_LIBRARIES``, or with `twill.pytorch.use_libraries`. Where a folder is named, nothing is
 compiled: a kernel that it lacks, or holds as made from another text, is an error.
 """
 
@@ -18,7 +18,7 @@ import torch
 from twill.pytorch.catalogue import KernelFile
 from twill.pytorch.errors import AttentionError
 
-__all__ = ["VARIABLE", "function_of", "libraries", "use_libraries"]
+__all__ = ["VARIABLE", "function_of", "libraries", "set_libraries"]
 
 VARIABLE = "TWILL_LIBRARIES"
 HOST_FUNCTION = "attn_fwd"
@@ -26,10 +26,10 @@ HOST_FUNCTION = "attn_fwd"
 _folder: Path | None = None
 
 
-def use_libraries(folder: str | Path | None) -> None:
-    """Take compiled kernels from this folder, whatever the environment says; with ``None``, do as the environment says again."""
+def set_libraries(folder: Path | None) -> None:
+    """Name the folder, whatever the environment says; with ``None``, do as the environment says again. Loaded kernels are forgotten."""
     global _folder
-    _folder = None if folder is None else Path(folder)
+    _folder = folder
     function_of.cache_clear()
 
 
