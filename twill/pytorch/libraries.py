@@ -1,8 +1,8 @@
 """Compiled kernels: built when first needed, or taken from a folder of libraries that were built elsewhere.
 
 Such a folder is what ``twill build --all -o DIR`` writes: a machine that has neither the compiler nor a linker needs only that folder and
-TVM-FFI. It is named by the environment variable ``TWILL_LIBRARIES``, or with `twill.pytorch.use_libraries`. Where a folder is named, nothing is
-compiled: a kernel that it lacks, or holds as made from another text, is an error.
+TVM-FFI. It is named by the environment variable ``TWILL_LIBRARIES``, or with `twill.pytorch.use_libraries`. Where a folder is named,
+nothing is compiled: a kernel that it lacks, or holds as made from another text, is an error.
 """
 
 from __future__ import annotations
