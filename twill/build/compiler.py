@@ -86,11 +86,12 @@ def _digest(*files: Path) -> str:
 def _parts(kernel: KernelFile, variant: Variant, arch: str) -> dict[str, str]:
     """All that the machine code depends on."""
     here = Path(twill.build.__path__[0])
-    tiles = here.parent / "emit" / kernel.tiles / "tiles"
+    emit = here.parent / "emit"
+    tiles = (*(emit / "tiles").glob("*.py"), *(emit / kernel.tiles / "tiles").glob("*.py"))
     versions = {name: _version(name) for name in VERSIONS}
     return {
         "kernel": hashlib.sha256(kernel.text.encode()).hexdigest(), "schedule": kernel.schedule_hash,
-        "tiles": _digest(*sorted(tiles.glob("*.py"))), "recipe": _digest(*(here / name for name in RECIPE)),
+        "tiles": _digest(*sorted(tiles)), "recipe": _digest(*(here / name for name in RECIPE)),
         "arch": arch, "variant": variant.name, "host": os.uname().machine, "python": ".".join(map(str, sys.version_info[:2])),
         "cudart": cuda_runtime().name, **versions,
     }  # fmt: skip

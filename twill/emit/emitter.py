@@ -6,25 +6,37 @@ from collections.abc import Mapping
 
 from twill.check import CheckedSchedule
 from twill.emit.errors import EmitError
-from twill.emit.expansion import Expansion, expand
+from twill.emit.expansion import expand
 from twill.emit.families import families
 from twill.emit.launch import launch
+from twill.emit.plan import Architecture, Plan
+from twill.emit.printer import text
 from twill.emit.request import AttentionForward, attention_forward
 from twill.emit.rotation import rotated
-from twill.emit.sm90.printer import Plan, text
-from twill.lower import Execute, WaitOwn, WarpProgram
+from twill.emit.sm90.architecture import HOPPER
+from twill.lower import WarpProgram
 
-__all__ = ["emit"]
+__all__ = ["ARCHITECTURES", "emit", "request_of"]
 
-READS = {
-    "row_max": ("mma_qk",),
-    "exp2": ("mma_qk", "row_max"),
-    "row_sum": ("mma_qk", "row_max"),
-    "convert": ("mma_qk",),
-    "rescale": ("row_max",),
-    "mma_pv": ("convert",),
-}
-"""Kinds of ops whose register results an op reads; scores and their exponentials share registers."""
+ARCHITECTURES: tuple[Architecture, ...] = (HOPPER,)
+"""All for which kernels are emitted."""
+
+
+def request_of(checked: CheckedSchedule, program: WarpProgram) -> tuple[Architecture, AttentionForward]:
+    """What kernel a schedule asks for.
+
+    Raises
+    ------
+    EmitError : anything that no kernel of ours can honour, with its reason.
+    """
+    graph, machine = checked.schedule.graph, checked.machine
+    arch = next((a for a in ARCHITECTURES if machine.arch in a.machines), None)
+    if graph.name != "attn_fwd" or arch is None:
+        known = ", ".join(m for a in ARCHITECTURES for m in a.machines)
+        raise EmitError(f"no emitter for graph {graph.name} on {machine.name}", f"attn_fwd for {known} is what can be emitted so far")
+    request = attention_forward(checked, program, arch.name, arch.rows, arch.kinds)
+    arch.refuse(request, checked, program)
+    return arch, request
 
 
 def emit(checked: CheckedSchedule, program: WarpProgram, command: str) -> str:
@@ -34,50 +46,26 @@ def emit(checked: CheckedSchedule, program: WarpProgram, command: str) -> str:
     ------
     EmitError : the schedule asks for something that no kernel of ours does.
     """
-    request = attention_forward(checked, program)
+    arch, request = request_of(checked, program)
     mmas = frozenset(v for v, kind in request.kinds.items() if kind.startswith("mma_"))
-    reads = _reads(request)
+    reads = _reads(arch, request)
     expansions = {role.name: expand(rotated(role, mmas), reads) for role in program.roles}
     for e in expansions.values():
-        _scores_stay(request, e, mmas)
-        _one_p(request, e)
-    seats = launch(program, checked.machine, request.subtiles, 64 * request.subtiles * request.columns_v * 2)
-    return text(Plan(checked, program, request, families(request, expansions, seats.seats), seats, command))
+        arch.refuse_expansion(request, e)
+    seats = launch(program, checked.machine, request.subtiles, request.rows * request.subtiles * request.columns_v * 2)
+    return text(Plan(arch, checked, program, request, families(request, expansions, seats.seats), seats, command))
 
 
-def _reads(request: AttentionForward) -> Mapping[str, frozenset[str]]:
+def _reads(arch: Architecture, request: AttentionForward) -> Mapping[str, frozenset[str]]:
+    """For every op the ops of its sub-tile whose register results it reads."""
+
     def same(v: str, kind: str) -> bool:
         return request.kinds[v] == kind
 
     return {
-        v: frozenset(u for u in request.kinds if request.subtile.get(u) == request.subtile.get(v) and any(same(u, k) for k in READS[kind]))
+        v: frozenset(
+            u for u in request.kinds if request.subtile.get(u) == request.subtile.get(v) and any(same(u, k) for k in arch.reads[kind])
+        )
         for v, kind in request.kinds.items()
-        if kind in READS
+        if kind in arch.reads
     }
-
-
-def _one_p(request: AttentionForward, e: Expansion) -> None:
-    """There is one copy of P: what is converted is multiplied before the next is converted."""
-    for op, kind in request.kinds.items():
-        if kind == "convert" and e.age(op):
-            raise EmitError(
-                f"role {e.role.name} executes {op} again before its last result is used: two copies of P are not emitted yet",
-                "solve it with --max-copies 2 or a smaller --registers",
-            )
-
-
-def _scores_stay(request: AttentionForward, e: Expansion, mmas: frozenset[str]) -> None:
-    """Older scores are moved aside when the next MMA is issued, so the MMA that made them must be over by then."""
-    for steps in (e.prologue + e.steady + e.steady, *e.short):
-        running: list[str] = []
-        for step in steps:
-            x = step.instruction
-            if isinstance(x, WaitOwn):
-                running = running[len(running) - x.pending :] if x.pending else []
-            elif isinstance(x, Execute) and x.op in mmas:
-                if request.kinds[x.op] == "mma_qk" and x.op in running:
-                    raise EmitError(
-                        f"role {e.role.name} issues {x.op} again before the scores of the last one are there",
-                        "solve it with --max-copies 2 or a smaller --registers",
-                    )
-                running.append(x.op)

@@ -1,219 +1,31 @@
-"""What all warps of a block share: tensors, SMEM, barriers, and which work tiles there are."""
+"""Shapes of the Hopper kernels: sub-tiles of 64 query rows, one wgmma high."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-import cutlass
-import cutlass.cute as cute
 from cutlass import tensor_utils
-from cutlass.cute.nvgpu import cpasync
 from cutlass.utils import hopper_helpers
 
-from twill.emit.sm90.tiles.barriers import BARRIER_BYTES, Ring, initialize
+from twill.emit.tiles import block
 
-__all__ = ["Block", "Buffer", "Operands", "RingShape", "Tiles", "enter", "grid", "operands", "smem_bytes"]
+__all__ = ["ROWS", "Tiles"]
 
-ANNOUNCED = 2
-"""Work tiles that a block can have announced and not all of its warps read yet."""
-L2_BYTES = 32 << 20
-"""Keys and values that are walked together should stay in L2: 50 MB on an H100 or H200, with room left for what passes through."""
-MMA_DEPTH = 16
-"""What one MMA multiplies of a 16-bit operand."""
 ROWS = 64
 """Query rows of a sub-tile: those of one wgmma of one warpgroup."""
 
 
-@dataclass(frozen=True)
-class Tiles:
-    """Tile shapes of the kernel: a work tile of ``subtiles`` x 64 query rows by ``keys`` keys an iteration.
-
-    Tiles in SMEM have ``columns`` of Q and K and ``columns_v`` of V and O: head dims rounded up to the depth of an MMA. TMA fills what
-    lies beyond the head dim with zeros, and does not store it.
-    """
-
-    head_dim: int
-    head_dim_v: int
-    keys: int
-    subtiles: int
+class Tiles(block.Tiles):
+    """Tile shapes of a Hopper kernel."""
 
     @property
-    def columns(self) -> int:
-        return -(-self.head_dim // MMA_DEPTH) * MMA_DEPTH
+    def sub_rows(self) -> int:
+        return ROWS
 
-    @property
-    def columns_v(self) -> int:
-        return -(-self.head_dim_v // MMA_DEPTH) * MMA_DEPTH
-
-    @property
-    def rows(self) -> int:
-        """Query rows of a work tile."""
-        return ROWS * self.subtiles
-
-
-@dataclass(frozen=True)
-class Buffer:
-    """Placement of a buffer in SMEM, as the schedule says."""
-
-    offset: int
-    stride: int
-    stages: int
-
-
-@dataclass(frozen=True)
-class RingShape:
-    """A barrier ring before it has an address."""
-
-    slots: int
-    arrivals: int
-    tx_bytes: int = 0
-
-
-@dataclass(frozen=True, eq=False)
-class Operands:
-    """SMEM layouts (host side) and what the kernel takes as arguments: a TMA atom and a TMA tensor each."""
-
-    q: tuple[Any, Any]
-    k: tuple[Any, Any]
-    v: tuple[Any, Any]
-    o: tuple[Any, Any]
-
-
-def _layouts(t: Tiles, dtype: Any, k_stages: int, v_stages: int) -> tuple[Any, Any, Any, Any]:
-    row, column = tensor_utils.LayoutEnum.ROW_MAJOR, tensor_utils.LayoutEnum.COL_MAJOR
-    q = hopper_helpers.make_smem_layout_a(row, (ROWS, t.keys, t.columns), dtype, t.subtiles)
-    k = hopper_helpers.make_smem_layout_b(row, (ROWS, t.keys, t.columns), dtype, k_stages)
-    v = hopper_helpers.make_smem_layout_b(column, (ROWS, t.columns_v, t.keys), dtype, v_stages)
-    o = hopper_helpers.make_smem_layout_a(row, (ROWS, t.keys, t.columns_v), dtype, 1)
-    return q, k, v, o
-
-
-def operands(t: Tiles, storage: Mapping[str, Buffer], q: Any, k: Any, v: Any, o: Any) -> Operands:
-    """TMA atoms for tensors of shape (batch, seq, heads, dim). V is seen as (dim, seq), the N x K operand of P V."""
-    layouts = _layouts(t, q.element_type, storage["K"].stages, storage["V"].stages)
-    load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
-
-    def atom(op: Any, tensor: Any, order: list[int], layout: Any, tile: tuple[int, int]) -> tuple[Any, Any]:
-        view = cute.make_tensor(tensor.iterator, cute.select(tensor.layout, mode=order))
-        made, coordinates = cpasync.make_tiled_tma_atom(op, view, cute.slice_(layout, (None, None, 0)), tile)
-        return made, coordinates
-
-    rows, dims = [1, 3, 2, 0], [3, 1, 2, 0]
-    return Operands(
-        atom(load, q, rows, layouts[0], (ROWS, t.columns)),
-        atom(load, k, rows, layouts[1], (t.keys, t.columns)),
-        atom(load, v, dims, layouts[2], (t.columns_v, t.keys)),
-        atom(store, o, rows, layouts[3], (ROWS, t.columns_v)),
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class Block:
-    """A block as its warps see it.
-
-    ``work_tiles`` work tiles are shared out among the blocks of the grid, in turn or, with a ``counter``, as blocks come to ask for
-    the next; ``announced`` is where a block's warps then read what it got. ``section`` heads are walked together (see `locate`).
-    ``o`` is where the first sub-tile of O is staged, those of the others follow each ``o_stride`` elements after the one before: in the
-    place of Q every sub-tile stays within its own, since the other warpgroups may still be reading theirs.
-    """
-
-    tiles: Tiles
-    dtype: Any
-    causal: bool
-    operands: Operands
-    q: Any
-    k: Any
-    v: Any
-    o: Any
-    o_stride: int
-    o_is_q: bool
-    lse: Any
-    rings: Mapping[str, Ring]
-    warp: Any
-    heads: Any
-    group_size: Any
-    seqlen_q: Any
-    seqlen_k: Any
-    row_tiles: Any
-    heads_in_all: Any
-    work_tiles: Any
-    section: Any
-    counter: Any
-    announced: Any
-    softmax_scale: Any
-
-
-def _smem_tensor(base: Any, buffer: Buffer, layout: Any, dtype: Any) -> Any:
-    pointer = cute.recast_ptr(base + buffer.offset, layout.inner, dtype=dtype)
-    return cute.make_tensor(pointer, layout.outer)
-
-
-def _rings(base: Any, offset: int, shapes: Mapping[str, RingShape]) -> dict[str, Ring]:
-    rings: dict[str, Ring] = {}
-    for name, shape in shapes.items():
-        pointer = cute.recast_ptr(base + offset, dtype=cutlass.Int64)
-        rings[name] = Ring(name, pointer, shape.slots, shape.arrivals, shape.tx_bytes)
-        offset += BARRIER_BYTES * shape.slots
-    return rings
-
-
-def _ends(storage: Mapping[str, Buffer], barriers: Mapping[str, RingShape]) -> tuple[int, int]:
-    """Where the buffers end and the barriers begin, and where these end and announced work tiles begin."""
-    end = max(b.offset + b.stride * b.stages for b in storage.values())
-    return end, end + BARRIER_BYTES * sum(b.slots for b in barriers.values())
-
-
-def smem_bytes(storage: Mapping[str, Buffer], barriers: Mapping[str, RingShape]) -> int:
-    """Dynamic SMEM of the kernel: the schedule's buffers, then its barriers, then announced work tiles."""
-    return _ends(storage, barriers)[1] + 4 * ANNOUNCED
-
-
-def _initialize_all(rings: Mapping[str, Ring]) -> None:
-    for ring in rings.values():
-        initialize(ring)
-    cute.arch.mbarrier_init_fence()
-
-
-@cute.jit
-def _start(rings: cutlass.Constexpr, warp: cutlass.Int32) -> None:
-    if warp == 0:
-        _initialize_all(rings)
-    cute.arch.sync_threads()
-
-
-def grid(t: Tiles, q: Any, sm_count: Any) -> tuple[Any, int, int]:
-    """Blocks of the launch: one a work tile, and no more than ``sm_count``."""
-    work_tiles = cute.ceil_div(q.shape[1], t.rows) * q.shape[2] * q.shape[0]
-    return (cutlass.max(cutlass.min(work_tiles, sm_count), cutlass.Int32(1)), 1, 1)
-
-
-def enter(
-    t: Tiles, storage: Mapping[str, Buffer], barriers: Mapping[str, RingShape], causal: bool, dtype: Any, given: Operands,
-    lse: Any, counter: Any, shape: tuple[Any, Any, Any, Any, Any], softmax_scale: Any,
-) -> Block:  # fmt: skip
-    """Lay out SMEM, initialize the barriers and let all warps see them. ``shape``: batch, seqlen_q, heads, seqlen_k, heads of K and V."""
-    batch, seqlen_q, heads, seqlen_k, kv_heads = shape
-    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
-    base = cute.arch.get_dyn_smem(cutlass.Int8, alignment=1024)
-    q, k, v, o = _layouts(t, dtype, storage["K"].stages, storage["V"].stages)
-    buffers_end, barriers_end = _ends(storage, barriers)
-    rings = _rings(base, buffers_end, barriers)
-    row_tiles, o_is_q = (seqlen_q + (t.rows - 1)) // t.rows, "O_staging" not in storage
-    section: Any = 1
-    if causal:
-        key_bytes = cutlass.max(seqlen_k, cutlass.Int32(1)) * ((t.head_dim + t.head_dim_v) * 2)
-        # no more than all: a section of few keys and many rows would count beyond 32 bits
-        together = cutlass.min(cutlass.max(cutlass.Int32(L2_BYTES) // key_bytes, cutlass.Int32(1)), kv_heads * batch)
-        section = together * (heads // kv_heads)
-    _start(rings, warp)
-    return Block(
-        tiles=t, dtype=dtype, causal=causal, operands=given,
-        q=_smem_tensor(base, storage["Q"], q, dtype), k=_smem_tensor(base, storage["K"], k, dtype),
-        v=_smem_tensor(base, storage["V"], v, dtype), o=_smem_tensor(base, storage.get("O_staging", storage["Q"]), o, dtype),
-        o_stride=ROWS * (t.columns if o_is_q else t.columns_v), o_is_q=o_is_q, lse=lse, rings=rings, warp=warp,
-        heads=heads, group_size=heads // kv_heads, seqlen_q=seqlen_q, seqlen_k=seqlen_k, row_tiles=row_tiles,
-        heads_in_all=heads * batch, work_tiles=row_tiles * heads * batch, section=section, counter=counter,
-        announced=cute.make_tensor(cute.recast_ptr(base + barriers_end, dtype=cutlass.Int32), ANNOUNCED), softmax_scale=softmax_scale,
-    )  # fmt: skip
+    def layouts(self, dtype: Any, k_stages: int, v_stages: int) -> tuple[Any, Any, Any, Any]:
+        row, column = tensor_utils.LayoutEnum.ROW_MAJOR, tensor_utils.LayoutEnum.COL_MAJOR
+        q = hopper_helpers.make_smem_layout_a(row, (ROWS, self.keys, self.columns), dtype, self.subtiles)
+        k = hopper_helpers.make_smem_layout_b(row, (ROWS, self.keys, self.columns), dtype, k_stages)
+        v = hopper_helpers.make_smem_layout_b(column, (ROWS, self.columns_v, self.keys), dtype, v_stages)
+        o = hopper_helpers.make_smem_layout_a(row, (ROWS, self.keys, self.columns_v), dtype, 1)
+        return q, k, v, o

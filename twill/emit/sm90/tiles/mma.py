@@ -10,9 +10,10 @@ import cutlass.cute as cute
 from cutlass.cute.nvgpu import OperandMajorMode, warpgroup
 from cutlass.utils import hopper_helpers
 
-from twill.emit.sm90.tiles.block import MMA_DEPTH, ROWS, Block
-from twill.emit.sm90.tiles.iteration import Iteration, place
-from twill.emit.sm90.tiles.work import Work
+from twill.emit.sm90.tiles.block import ROWS
+from twill.emit.tiles.block import MMA_DEPTH, Block
+from twill.emit.tiles.iteration import Iteration, place
+from twill.emit.tiles.work import Work
 
 __all__ = ["Consumer", "begin_work", "consumer", "grow_older", "mma_pv", "mma_qk", "wait_mma"]
 

@@ -9,8 +9,8 @@ import cutlass.cute as cute
 from cutlass._mlir.dialects import llvm
 from cutlass.cutlass_dsl import T
 
-from twill.emit.sm90.tiles.iteration import Iteration, index_of
 from twill.emit.sm90.tiles.mma import Consumer, grow_older
+from twill.emit.tiles.iteration import Iteration, index_of
 
 __all__ = ["convert", "exp2", "quad", "rescale", "rescale_if_grown", "row_max", "row_sum"]
 

@@ -8,10 +8,10 @@ from typing import Any
 import cutlass.cute as cute
 from cutlass.cute.nvgpu import cpasync
 
-from twill.emit.sm90.tiles.barriers import Ring, arrive_with_bytes
-from twill.emit.sm90.tiles.block import ROWS, Block
-from twill.emit.sm90.tiles.iteration import Iteration, index_of, place
-from twill.emit.sm90.tiles.work import Work, locate
+from twill.emit.tiles.barriers import Ring, arrive_with_bytes
+from twill.emit.tiles.block import Block
+from twill.emit.tiles.iteration import Iteration, index_of, place
+from twill.emit.tiles.work import Work, locate
 
 __all__ = ["Loader", "load_k", "load_q", "load_v", "loader", "prefetch"]
 
@@ -48,13 +48,13 @@ def loader(b: Block, work: Work) -> Loader:
 def load_q(b: Block, turn: Iteration, number: Any) -> None:
     """All sub-tiles of Q of a work tile, each into its place once what was there of the work tile before has been used."""
     work, t, full, empty = locate(b, number), b.tiles, b.rings["Q_full"], b.rings["Q_empty"]
-    q = cute.local_tile(b.operands.q[1][None, None, work.head, work.batch], (ROWS, t.columns), (None, 0))
+    q = cute.local_tile(b.operands.q[1][None, None, work.head, work.batch], (t.sub_rows, t.columns), (None, 0))
     to, source = _partition(b.operands.q[0], b.q, q)
     for s in range(t.subtiles):
         cute.arch.mbarrier_wait(empty.pointer + s, place(turn - 1, 1)[1])
         with cute.arch.elect_one():
             cute.arch.mbarrier_arrive_and_expect_tx(full.pointer + s, full.tx_bytes)
-        cute.copy(b.operands.q[0], source[None, work.first_row // ROWS + s], to[None, s], tma_bar_ptr=full.pointer + s)
+        cute.copy(b.operands.q[0], source[None, work.first_row // t.sub_rows + s], to[None, s], tma_bar_ptr=full.pointer + s)
 
 
 def _load(x: Loader, atom: Any, pair: tuple[Any, Any], stages: int, i: Iteration, full: Ring) -> None:

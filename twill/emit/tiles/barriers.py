@@ -8,11 +8,31 @@ from typing import Any
 import cutlass
 import cutlass.cute as cute
 
-from twill.emit.sm90.tiles.iteration import Iteration, place
+from twill.emit.tiles.iteration import Iteration, place
 
-__all__ = ["Ring", "arrive", "arrive_slot", "arrive_with_bytes", "initialize", "peek", "wait", "wait_peeked", "wait_slot"]
+__all__ = [
+    "NamedBarrier", "Ring", "RingShape", "arrive", "arrive_named", "arrive_slot", "arrive_with_bytes", "initialize", "meet", "peek",
+    "wait", "wait_peeked", "wait_slot",
+]  # fmt: skip
 
 BARRIER_BYTES = 8
+
+
+@dataclass(frozen=True)
+class RingShape:
+    """A barrier ring before it has an address."""
+
+    slots: int
+    arrivals: int
+    tx_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class NamedBarrier:
+    """A hardware barrier: its number, and how many threads complete a phase, those that wait included."""
+
+    number: int
+    threads: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,3 +104,13 @@ def arrive_slot(ring: Ring, slot: Any) -> None:
     """One arrival of each warp that calls, on one slot of a ring whose slots count on their own."""
     with cute.arch.elect_one():
         cute.arch.mbarrier_arrive(ring.pointer + slot)
+
+
+def arrive_named(barrier: NamedBarrier) -> None:
+    """Arrive at a named barrier with all threads of each warp that calls, and go on."""
+    cute.arch.barrier_arrive(barrier_id=barrier.number, number_of_threads=barrier.threads)
+
+
+def meet(barrier: NamedBarrier) -> None:
+    """Arrive at a named barrier and wait until all others have."""
+    cute.arch.barrier(barrier_id=barrier.number, number_of_threads=barrier.threads)

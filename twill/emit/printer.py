@@ -1,30 +1,13 @@
-"""Print a WarpProgram of the attention forward loop as a CuTe DSL file for Hopper. Decides nothing: see `twill.emit.emitter`."""
+"""Print a WarpProgram of the attention forward loop as a CuTe DSL file. Decides nothing: see `twill.emit.emitter`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
-from twill.check import CheckedSchedule
 from twill.emit.families import Family
-from twill.emit.launch import Launch
-from twill.emit.request import AttentionForward
-from twill.emit.sm90.roles import RolePrinter
-from twill.lower import WarpProgram
+from twill.emit.plan import Plan, Ring
 
-__all__ = ["Plan", "text"]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """All that the file says."""
-
-    checked: CheckedSchedule
-    program: WarpProgram
-    request: AttentionForward
-    families: Sequence[Family]
-    launch: Launch
-    command: str
+__all__ = ["text"]
 
 
 def text(plan: Plan) -> str:
@@ -37,7 +20,7 @@ def _lines(plan: Plan) -> Iterator[str]:
     yield from _constants(plan)
     yield from _queries()
     for family in plan.families:
-        yield from RolePrinter(plan.request, plan.program, family, plan.launch.first_barrier, plan.launch.o_offset is None).text()
+        yield from plan.architecture.text(plan, family)
     yield from _kernel(plan)
     yield from _host(plan)
 
@@ -45,7 +28,8 @@ def _lines(plan: Plan) -> Iterator[str]:
 def _header(plan: Plan) -> Iterator[str]:
     q, s = plan.request, plan.checked.schedule
     dims = f"head dim {q.head_dim}" + (f", {q.head_dim_v} for V" if q.head_dim_v != q.head_dim else "")
-    yield f'"""Attention forward for sm90, {dims}: {64 * q.subtiles} query rows by {q.keys} keys an iteration. Generated; do not edit.'
+    rows = f"{q.rows * q.subtiles} query rows by {q.keys} keys an iteration"
+    yield f'"""Attention forward for {plan.architecture.name}, {dims}: {rows}. Generated; do not edit.'
     yield ""
     yield f"Command:   {plan.command}"
     yield f"Schedule:  {s.hash}"
@@ -62,14 +46,15 @@ def _header(plan: Plan) -> Iterator[str]:
     yield "import cutlass"
     yield "import cutlass.cute as cute"
     yield ""
-    yield "from twill.emit.sm90 import tiles"
+    yield f"from twill.emit.{plan.architecture.name} import tiles"
     yield ""
 
 
 def _constants(plan: Plan) -> Iterator[str]:
     q, launch = plan.request, plan.launch
     yield f'SCHEDULE = "{plan.checked.schedule.hash}"'
-    yield f"TILES = tiles.Tiles(head_dim={q.head_dim}, head_dim_v={q.head_dim_v}, keys={q.keys}, subtiles={q.subtiles})"
+    more = plan.architecture.tile_arguments(q)
+    yield f"TILES = tiles.Tiles(head_dim={q.head_dim}, head_dim_v={q.head_dim_v}, keys={q.keys}, subtiles={q.subtiles}{more})"
     yield "# role of the schedule: its function, its first warp"
     yield "ROLES = {"
     for family in plan.families:
@@ -79,22 +64,41 @@ def _constants(plan: Plan) -> Iterator[str]:
     yield "}"
     yield "STORAGE = {"
     for s in plan.program.storage:
-        yield f'    "{s.name}": tiles.Buffer(offset={s.offset}, stride={s.stride}, stages={s.stages}),'
+        if s.memory == "smem":
+            yield _buffer(s.name, s.offset, s.stride, s.stages)
     if launch.o_offset is not None and all(s.name != "O_staging" for s in plan.program.storage):
         yield "    # where O waits to be stored"
-        yield f'    "O_staging": tiles.Buffer(offset={launch.o_offset}, stride={64 * q.subtiles * q.columns_v * 2}, stages=1),'
+        yield _buffer("O_staging", launch.o_offset, q.rows * q.subtiles * q.columns_v * 2, 1)
+    for name, (offset, stride, stages) in plan.architecture.storage(plan):
+        yield _buffer(name, offset, stride, stages)
     yield "}"
+    if any(s.memory == "tmem" for s in plan.program.storage):
+        yield "# columns of TMEM"
+        yield "COLUMNS = {"
+        yield from (_buffer(s.name, s.offset, s.stride, s.stages) for s in plan.program.storage if s.memory == "tmem")
+        yield "}"
     yield "BARRIERS = {"
     yield "    # around the loop: Q and, below, the number of the next work tile; a slot of Q is a sub-tile"
-    yield f'    "Q_full": tiles.RingShape(slots={q.subtiles}, arrivals=1, tx_bytes={64 * q.columns * 2}),'
-    yield f'    "Q_empty": tiles.RingShape(slots={q.subtiles}, arrivals=4),'
-    yield '    "work_full": tiles.RingShape(slots=2, arrivals=1),'
-    yield f'    "work_empty": tiles.RingShape(slots=2, arrivals={launch.listeners}),'
+    for name, ring in plan.architecture.rings(plan):
+        yield _ring(name, ring)
+    yield _ring("work_full", Ring(2, 1))
+    yield _ring("work_empty", Ring(2, launch.listeners))
     for b in plan.program.barriers:
         yield f"    # {'; '.join(b.guards)}"
-        bytes_ = f", tx_bytes={b.tx_bytes}" if b.tx_bytes else ""
-        yield f'    "{b.name}": tiles.RingShape(slots={b.slots}, arrivals={b.arrivals}{bytes_}),'
+        if b.kind == "named":
+            yield f'    "{b.name}": tiles.NamedBarrier(number={b.named_id}, threads={32 * b.arrivals}),'
+        else:
+            yield _ring(b.name, Ring(b.slots, b.arrivals, b.tx_bytes))
     yield "}"
+
+
+def _buffer(name: str, offset: int, stride: int, stages: int) -> str:
+    return f'    "{name}": tiles.Buffer(offset={offset}, stride={stride}, stages={stages}),'
+
+
+def _ring(name: str, ring: Ring) -> str:
+    bytes_ = f", tx_bytes={ring.tx_bytes}" if ring.tx_bytes else ""
+    return f'    "{name}": tiles.RingShape(slots={ring.slots}, arrivals={ring.arrivals}{bytes_}),'
 
 
 def _queries() -> Iterator[str]:
@@ -127,7 +131,8 @@ def _kernel(plan: Plan) -> Iterator[str]:
     yield '    """A block: every warp group goes to its role."""'
     yield "    given = tiles.Operands((q_tma, q), (k_tma, k), (v_tma, v), (o_tma, o))"
     yield "    shape = (batch, seqlen_q, heads, seqlen_k, kv_heads)"
-    yield "    block = tiles.enter(TILES, STORAGE, BARRIERS, causal, dtype, given, lse, counter, shape, softmax_scale)"
+    where = "STORAGE, COLUMNS, BARRIERS" if any(s.memory == "tmem" for s in plan.program.storage) else "STORAGE, BARRIERS"
+    yield f"    block = tiles.enter(TILES, {where}, causal, dtype, given, lse, counter, shape, softmax_scale)"
     yield from _seats(plan)
 
 

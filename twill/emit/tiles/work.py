@@ -8,8 +8,8 @@ from typing import Any
 import cutlass
 import cutlass.cute as cute
 
-from twill.emit.sm90.tiles.block import ANNOUNCED, Block
-from twill.emit.sm90.tiles.iteration import Iteration, advance, place
+from twill.emit.tiles.block import ANNOUNCED, Block
+from twill.emit.tiles.iteration import Iteration, advance, place
 
 __all__ = ["Work", "announce", "claim", "first", "following", "locate"]
 

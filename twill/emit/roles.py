@@ -1,0 +1,274 @@
+"""The functions of a role: a period of its steady state, a work tile, and the walk over work tiles."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+
+from twill.emit.errors import EmitError
+from twill.emit.expansion import Step
+from twill.emit.families import Family
+from twill.emit.plan import Plan
+from twill.emit.request import AttentionForward
+from twill.lower import Arrive, Execute, Role, Wait, WaitOwn, WarpProgram
+
+__all__ = ["KEEP_LOG2", "RolePrinter", "aged", "load_call"]
+
+LETTERS = "abcdefgh"
+KEEP_LOG2 = 8.0
+"""Powers of two that a row maximum may lag behind under conditional rescaling: 256 times too large an exponential is harmless in fp32
+and in fp16's 65504."""
+
+
+class RolePrinter(ABC):
+    """Prints the functions of one family of roles."""
+
+    def __init__(self, plan: Plan, family: Family) -> None:
+        self.request, self.program, self.family = plan.request, plan.program, family
+        self.role, self.expansion = family.expansion.role, family.expansion
+        self.first_barrier, self.o_is_q = plan.launch.first_barrier, plan.launch.o_offset is None
+        self.executes = frozenset(self.request.kinds[x.op] for x in self.role.body if isinstance(x, Execute))
+        self.loads = "tma_load" in self.executes
+        self.peeked = _peeked(self.expansion.steady) if self.looks_ahead else ()
+
+    # what an architecture adds
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether the role asks for completions before it waits for them."""
+        return any(isinstance(x, WaitOwn) for x in self.role.body)
+
+    @abstractmethod
+    def handle(self, subtile: int) -> str:
+        """The call that makes what the role's operations on a sub-tile work on."""
+
+    @abstractmethod
+    def begin(self) -> Iterator[str]:
+        """The role's lines at the start of a work tile."""
+
+    @abstractmethod
+    def end(self) -> Iterator[str]:
+        """The role's lines once the loop of a work tile is over."""
+
+    def leave(self) -> Iterator[str]:
+        """The role's lines once there is no further work tile."""
+        yield from ()
+
+    @abstractmethod
+    def execute(self, execute: Execute, step: Step, at: str, after: Sequence[Arrive], masked: str) -> str:
+        """The call for an op; ``after`` holds the arrivals that count when it is over."""
+
+    def wait(self, x: Wait, at: str, call: str) -> str:
+        """The call of a wait."""
+        distance = f", distance={x.distance}" if x.distance else ""
+        return f'tiles.{call}(ring["{x.barrier}"], {at}{distance})'
+
+    def arrive(self, x: Arrive, at: str) -> str | None:
+        """The call of an arrival, None if the call of an op makes it."""
+        return f'tiles.arrive(ring["{x.barrier}"], {at})' if x.when == "now" else None
+
+    def text(self) -> Iterator[str]:
+        """All functions of the role, each after two empty lines."""
+        for part in (self._period, self._work, self._walk):
+            yield ""
+            yield ""
+            yield from part()
+
+    # names
+
+    def tile(self, subtile: int) -> str:
+        """Name of a sub-tile's fragments in the file."""
+        return "tile" if len(self.family.subtiles) == 1 else f"tile_{LETTERS[subtile]}"
+
+    def place(self, subtile: int) -> str:
+        return "subtile" if self.family.shared else str(subtile)
+
+    @property
+    def tiles(self) -> list[str]:
+        return [self.tile(s) for s in self.family.subtiles]
+
+    @property
+    def _handles(self) -> str:
+        """Names of the objects that the role's tile operations work on."""
+        return ", ".join([*(["source"] if self.loads else []), *self.tiles])
+
+    @property
+    def maxima(self) -> list[int]:
+        """Iterations, relative to the period's, of the row maxima of the role's period: they mask."""
+        steps = self.expansion.steady
+        return [s.at.offset for s in steps if isinstance(s.instruction, Execute) and self.request.kinds[s.instruction.op] == "row_max"]
+
+    # functions
+
+    def _period(self) -> Iterator[str]:
+        name, mask = self.family.name, ", masked: bool" if self.maxima else ""
+        parameters = "".join(f"{h}: Any, " for h in self._handles.split(", "))
+        yield f"def {name}_period(ring: Any, {parameters}i: Any{mask}) -> None:"
+        yield f'    """A period of {name} in the steady state."""'
+        yield from self._steps(self.expansion.steady, "    ", "masked", peek=True)
+        yield "    tiles.advance(i)"
+
+    def _work(self) -> Iterator[str]:
+        given = "".join(f"{t}: cutlass.Constexpr, " for t in self.tiles)
+        yield "@cute.jit"
+        yield f"def {self.family.name}_work("
+        yield f"    block: cutlass.Constexpr, {given}i: cutlass.Constexpr, turn: cutlass.Constexpr, number: cutlass.Int32,"
+        yield ") -> None:  # fmt: skip"
+        yield f'    """A work tile of {self.family.name}."""'
+        yield "    ring, work = block.rings, tiles.locate(block, number)"
+        yield "    tiles.begin(i)"
+        if self.loads:
+            yield "    source = tiles.loader(block, work)"
+        yield from self.begin()
+        yield from self._loop()
+        yield from self.end()
+
+    def _walk(self) -> Iterator[str]:
+        family = self.family
+        yield "@cute.jit"
+        yield f"def {family.name}(block: cutlass.Constexpr{', subtile: cutlass.Int32' if family.shared else ''}) -> None:"
+        yield f'    """{_describe(family)}"""'
+        names = [f'"{name}"' for name in self.peeked]
+        peeked = f", peeked={_tuple(names)}" if names else ""
+        yield f"    i, turn = tiles.start({_depths(self.program)}{peeked}), tiles.start((1, 2))"
+        for s in family.subtiles:
+            yield f"    {self.tile(s)} = {self.handle(s)}"
+        yield "    number = tiles.first(block, turn)"
+        yield "    while number < block.work_tiles:"
+        yield f"        {family.name}_work(block, {''.join(t + ', ' for t in self.tiles)}i, turn, number)"
+        yield "        number = tiles.following(block, turn, number)"
+        yield from self.leave()
+
+    def copies(self, subtile: int, wanted: Sequence[tuple[str, str]]) -> str:
+        """Arguments that ask for more than one copy of registers; ``wanted``: (argument, kind of the op that makes them)."""
+        found, e = [], self.expansion
+        for argument, kind in wanted:
+            ages = [e.age(v) for v, k in self.request.kinds.items() if k == kind and self.request.subtile.get(v) == subtile]
+            if max(ages, default=0):
+                found.append(f", {argument}={1 + max(ages)}")
+        return "".join(found)
+
+    def _loop(self) -> Iterator[str]:
+        e, peeled, indent = self.expansion, self.role.stages - 1, "    "
+        if e.short:
+            for count, steps in enumerate(e.short, 1):
+                yield f"    {'if' if count == 1 else 'elif'} work.trips == {count}:"
+                yield from self._steps(steps, "        ", "True")
+                yield f"        tiles.advance(i, by={count})"
+            yield f"    elif work.trips >= {peeled}:"
+            indent = "        "
+        elif e.prologue or e.epilogue:
+            yield "    if work.trips > 0:"
+            indent = "        "
+        yield from self._steps(e.prologue, indent, "True")
+        if peeled:
+            yield f"{indent}tiles.advance(i{f', by={peeled}' if peeled > 1 else ''})"
+        yield from self._periods(peeled, indent)
+        yield from self._steps(e.epilogue, indent, "True")
+
+    def _periods(self, peeled: int, indent: str) -> Iterator[str]:
+        call = f"{self.family.name}_period(ring, {self._handles}, i"
+        if not self.maxima:
+            yield f"{indent}for _ in cutlass.range({peeled}, work.trips, unroll=1):"
+            yield f"{indent}    {call})"
+            return
+        late = -min(self.maxima)
+        end = "work.masked" + (f" + {late}" if late else "")
+        inner = indent
+        if peeled >= 1 + late:
+            yield f"{indent}if cutlass.const_expr(block.causal):"
+            inner = indent + "    "
+        if late:
+            end = f"cutlass.min({end}, work.trips)"
+        yield f"{inner}for _ in cutlass.range({peeled}, {end}, unroll=1):"
+        yield f"{inner}    {call}, masked=True)"
+        begin = end if peeled <= 1 + late else f"cutlass.max({end}, {peeled})"
+        yield f"{indent}for _ in cutlass.range({begin}, work.trips, unroll=1):"
+        yield f"{indent}    {call}, masked=False)"
+
+    # instructions
+
+    def _steps(self, steps: Sequence[Step], indent: str, masked: str, peek: bool = False) -> Iterator[str]:
+        place = _peek_place(steps) if peek and self.peeked else -1
+        for k, step in enumerate(steps):
+            x, at = step.instruction, step.at.relative("i")
+            if isinstance(x, Execute):
+                yield indent + self.execute(x, step, at, _after(steps[k + 1 :]), masked)
+            elif isinstance(x, Wait):
+                yield indent + self.wait(x, at, "wait_peeked" if peek and x.barrier in self.peeked else "wait")
+            elif isinstance(x, WaitOwn):
+                guards = "; ".join(dict.fromkeys(self.family.label(g) for g in x.guards))
+                yield f"{indent}tiles.wait_mma({x.pending})" + (f"  # {guards}" if guards else "")
+            elif call := self.arrive(x, at):
+                yield indent + call
+            if k == place:
+                yield from self._peeks(steps, place, indent)
+
+    def _peeks(self, steps: Sequence[Step], place: int, indent: str) -> Iterator[str]:
+        """Ask for what the role will wait for next: in this period if the wait lies ahead, else in the one to come."""
+        for k, step in enumerate(steps):
+            x = step.instruction
+            if isinstance(x, Wait) and x.barrier in self.peeked:
+                at = step.at.later(0 if k > place else 1)
+                yield f'{indent}tiles.peek(ring["{x.barrier}"], {at.relative("i")})'
+
+
+def load_call(request: AttentionForward, op: str, at: str, after: Sequence[Arrive]) -> str:
+    """The call of a TMA load, which arrives at the barrier that it completes."""
+    if len(after) != 1:
+        raise EmitError(f"nothing says when the bytes of {op} have landed", "lower the schedule again")
+    return f'tiles.load_{request.loads[op].lower()}(source, {at}, ring["{after[0].barrier}"])'
+
+
+def aged(request: AttentionForward, step: Step, wanted: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Arguments that say which register copies an op reads; ``wanted``: (argument, kind of the op that makes them)."""
+    for name, maker in wanted:
+        age = max((a for v, a in step.ages.items() if request.kinds[v] == maker), default=0)
+        if age:
+            yield f"{name}={age}"
+
+
+def _after(steps: Sequence[Step]) -> list[Arrive]:
+    """The arrivals at once behind an op that count when it is over."""
+    found: list[Arrive] = []
+    for step in steps:
+        if not isinstance(step.instruction, Arrive) or step.instruction.when != "after":
+            break
+        found.append(step.instruction)
+    return found
+
+
+def _tuple(items: Sequence[str]) -> str:
+    """A tuple in Python."""
+    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
+
+
+def _depths(program: WarpProgram) -> str:
+    """The ring depths of the program, as a tuple in Python."""
+    return _tuple(list(map(str, sorted({b.slots for b in program.barriers} | {s.stages for s in program.storage if not s.persistent}))))
+
+
+def _describe(family: Family) -> str:
+    role: Role = family.roles[0]
+    first, count = family.subtiles[0] if family.subtiles else 0, len(family.roles)
+    letters = [LETTERS[s] for s in (range(first, first + count) if family.shared else family.subtiles)]
+    what = f"; sub-tile{'s' if len(letters) > 1 else ''} {', '.join(letters)}" if letters else ""
+    warps = ("1 warp" if role.warps == 1 else f"{role.warps} warps") + (" each" if family.shared else "")
+    return f"{warps}{what}; the schedule asks for {role.registers_per_thread} registers a thread."
+
+
+def _peeked(steady: Sequence[Step]) -> tuple[str, ...]:
+    """Barriers at which a role looks ahead of its wait: those that it waits for once a period, without a distance."""
+    waits = [s.instruction for s in steady if isinstance(s.instruction, Wait)]
+    names = [x.barrier for x in waits]
+    return tuple(x.barrier for x in waits if names.count(x.barrier) == 1 and not x.distance)
+
+
+def _peek_place(steps: Sequence[Step]) -> int:
+    """The instruction behind which to look: the first wait for the role's own MMAs, and the arrivals that it allows."""
+    for k, step in enumerate(steps):
+        if isinstance(step.instruction, WaitOwn):
+            while k + 1 < len(steps) and isinstance(steps[k + 1].instruction, Arrive):
+                k += 1
+            return k
+    return -1
