@@ -22,6 +22,8 @@ __all__ = ["Launch", "Recorder", "TensorArgument", "link"]
 
 CLUSTER_DIMENSION = 4
 """cudaLaunchAttributeClusterDimension."""
+ARRAY = 71
+"""kTVMFFIArray."""
 CUDA_DEVICE = 2
 """kDLCUDA."""
 CODES = {"bf16": (4, 16), "f16": (2, 16), "f32": (2, 32), "i32": (0, 32), "i64": (0, 64), "u8": (1, 8), "f64": (2, 64)}
@@ -72,6 +74,15 @@ class _Any(ctypes.Structure):
     _fields_ = (("kind", ctypes.c_int32), ("padding", ctypes.c_uint32), ("value", ctypes.c_uint64))
 
 
+class _Array(ctypes.Structure):
+    """TVMFFIObject with TVMFFISeqCell: an array of TVMFFIAny."""
+
+    _fields_ = (
+        ("references", ctypes.c_uint64), ("kind", ctypes.c_int32), ("padding", ctypes.c_uint32), ("deleter", ctypes.c_void_p),
+        ("data", ctypes.c_void_p), ("size", ctypes.c_int64), ("capacity", ctypes.c_int64), ("data_deleter", ctypes.c_void_p),
+    )  # fmt: skip
+
+
 class _Config(ctypes.Structure):
     """cudaLaunchConfig_t."""
 
@@ -119,7 +130,7 @@ class Recorder:
         self._library.twill_recorder_error.restype = ctypes.c_char_p
 
     def launches(self, function: str, arguments: Sequence[Any]) -> list[Launch]:
-        """Call a host function with `TensorArgument`, numbers, bools and None; the kernels that it launched.
+        """Call a host function with `TensorArgument`, numbers, bools, None and tuples of them; the kernels that it launched.
 
         Raises
         ------
@@ -140,11 +151,11 @@ class Recorder:
         packed = (_Any * max(1, len(arguments)))(*(_pack(a, keep) for a in arguments))
         result = _Any()
         code = getattr(self._library, f"__tvm_ffi_{function}")(None, packed, ctypes.c_int32(len(arguments)), ctypes.byref(result))
+        reason = self._library.twill_recorder_error().decode(errors="replace")
         self._library.twill_recorder_install(_Callback(0))
         if trouble:
             raise trouble[0]
         if code:
-            reason = self._library.twill_recorder_error().decode(errors="replace")
             raise EmulationError(f"the host code of {function} refuses its arguments: {reason}", "check shapes, strides and types")
         return found
 
@@ -186,4 +197,9 @@ def _pack(value: Any, keep: list[Any]) -> _Any:
         tensor = _Tensor(value.address, _Device(CUDA_DEVICE, 0), n, _Type(code, bits, 1), shape, strides, 0)
         keep += [shape, strides, tensor]
         return _Any(7, 0, ctypes.addressof(tensor))
+    if isinstance(value, tuple):
+        items = (_Any * max(1, len(value)))(*(_pack(x, keep) for x in value))
+        array = _Array(1 | 1 << 32, ARRAY, 0, None, ctypes.addressof(items), len(value), len(value), None)
+        keep += [items, array]
+        return _Any(ARRAY, 0, ctypes.addressof(array))
     raise EmulationError(f"an argument of type {type(value).__name__} cannot be handed to a kernel", "give tensors, numbers or None")

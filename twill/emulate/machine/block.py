@@ -187,7 +187,7 @@ class Cluster:
         self.clocks = Clocks()
         self.pending: list[Operation] = []
         self.issued = 0
-        self.arrived = Counter()
+        self.barrier = NamedBarrier()
         cx, cy, cz = launch.cluster
         self.ranks = [(first[0] + x, first[1] + y, first[2] + z) for z in range(cz) for y in range(cy) for x in range(cx)]
         self.blocks = [Block(self, rank, ctaid) for rank, ctaid in enumerate(self.ranks)]

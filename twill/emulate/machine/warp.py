@@ -36,6 +36,7 @@ class Warp:
         self.fragments: list[tuple[int, Array | None]] = [(0, None)]
         self.waits: list[tuple[Counter, int, str]] = []
         self.token: Any = None
+        self.cluster_generation: int | None = None
         self.peeked = (0, -1)
         """Barrier and phase of the last try that failed although the phase was over."""
         self.done = False
