@@ -26,15 +26,15 @@ HINT = r"(\.L2::cache_hint)?"
 @rule(rf"cp\.async\.bulk\.shared::(cluster|cta)\.global\.mbarrier::complete_tx::bytes{HINT}")
 def _load(e: Emitter, x: Instruction) -> None:
     to, source, size, barrier = x.operands[:4]
-    e.line(f"bulk_load(w, {x.line}, {address_of(e, to, False)}, {address_of(e, source, True)}, {e.get(size, 'u32')}, "
-           f"{address_of(e, barrier, False)})")  # fmt: skip
+    e.line(f"bulk_load(w, {x.line}, {e.scalar(address_of(e, to, False))}, {e.scalar(address_of(e, source, True))}, {e.scalar(str(e.get(size, 'u32')))}, "
+           f"{e.scalar(address_of(e, barrier, False))})")  # fmt: skip
 
 
 @rule(r"cp\.async\.bulk\.shared::cluster\.shared::cta\.mbarrier::complete_tx::bytes")
 def _exchange(e: Emitter, x: Instruction) -> None:
     to, source, size, barrier = x.operands[:4]
-    e.line(f"bulk_exchange(w, {x.line}, {address_of(e, to, False)}, {address_of(e, source, False)}, {e.get(size, 'u32')}, "
-           f"{address_of(e, barrier, False)})")  # fmt: skip
+    e.line(f"bulk_exchange(w, {x.line}, {e.scalar(address_of(e, to, False))}, {e.scalar(address_of(e, source, False))}, {e.scalar(str(e.get(size, 'u32')))}, "
+           f"{e.scalar(address_of(e, barrier, False))})")  # fmt: skip
 
 
 @rule(
@@ -42,7 +42,7 @@ def _exchange(e: Emitter, x: Instruction) -> None:
 )
 def _store(e: Emitter, x: Instruction) -> None:
     to, source, size = x.operands[:3]
-    e.line(f"bulk_store(w, {x.line}, {address_of(e, to, True)}, {address_of(e, source, False)}, {e.get(size, 'u32')}, "
+    e.line(f"bulk_store(w, {x.line}, {e.scalar(address_of(e, to, True))}, {e.scalar(address_of(e, source, False))}, {e.scalar(str(e.get(size, 'u32')))}, "
            f"{x.parts[1] == 'reduce'})")  # fmt: skip
 
 
@@ -94,9 +94,12 @@ def shared_range(w: Warp, line: int, address: int, size: int, align: int = 16) -
     return block, offset
 
 
-def one(value: Any) -> int:
-    """The value that all lanes agree on (operations of the uniform data path are issued once a warp)."""
-    return int(value.flat[0]) if isinstance(value, np.ndarray) else int(value)
+@runtime
+def one(value: Any, mask: Any = None) -> int:
+    """The value that the active lanes agree on (operations of the uniform data path are issued once a warp)."""
+    if isinstance(value, np.ndarray):
+        return int(value.flat[0 if mask is None else mask.argmax()])
+    return int(value)
 
 
 @runtime

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-
 from twill.emulate.isa.emitter import Emitter
 from twill.emulate.isa.registry import rule, runtime
 from twill.emulate.machine.block import WINDOW
@@ -62,5 +61,3 @@ def cluster_wait(w: Warp, line: int) -> bool:
     w.cluster_generation = None
     w.acquire(barrier.done)
     return True
-
-

@@ -136,6 +136,10 @@ class Emitter:
             self._views[key] = view
         return Value(self._views[key], False)
 
+    def scalar(self, text: str) -> str:
+        """The value that the active lanes agree on."""
+        return f"one({text}, {self.mask})"
+
     # writing
 
     def put(self, operand: Operand, text: str, kind: str, uniform: bool) -> None:

@@ -16,13 +16,14 @@ __all__: list[str] = []
 
 @rule(r"(bar|barrier)(\.cta)?\.sync(\.aligned)?", waits=True)
 def _sync(e: Emitter, x: Instruction) -> None:
-    count = e.get(x.operands[1], "u32") if len(x.operands) > 1 else None
-    e.line(f"if not bar_sync(w, {x.line}, {e.get(x.operands[0], 'u32')}, {count}): return -2")
+    count = e.scalar(str(e.get(x.operands[1], "u32"))) if len(x.operands) > 1 else None
+    e.line(f"if not bar_sync(w, {x.line}, {e.scalar(str(e.get(x.operands[0], 'u32')))}, {count}): return -2")
 
 
 @rule(r"(bar|barrier)(\.cta)?\.arrive(\.aligned)?")
 def _arrive(e: Emitter, x: Instruction) -> None:
-    e.line(f"bar_arrive(w, {x.line}, {e.get(x.operands[0], 'u32')}, {e.get(x.operands[1], 'u32')})")
+    number, count = (e.scalar(str(e.get(o, "u32"))) for o in x.operands)
+    e.line(f"bar_arrive(w, {x.line}, {number}, {count})")
 
 
 def _count(w: Warp, count: int | None) -> int:

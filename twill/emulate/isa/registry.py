@@ -16,7 +16,7 @@ __all__ = ["FAMILIES", "RUNTIME", "blocking", "converging", "find", "has_effect"
 
 FAMILIES = (
     "alu", "compare", "convert", "floating", "control", "memory", "lanes", "mbarrier", "named_barrier", "fences", "tma", "bulk", "copies",
-    "wgmma", "cluster",
+    "wgmma", "tcgen05", "cluster",
 )  # fmt: skip
 """Modules of this package, one a family of instructions."""
 

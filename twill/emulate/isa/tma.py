@@ -29,7 +29,7 @@ PEER = 1 << 24
 
 def _coordinates(e: Emitter, operand: object) -> str:
     assert isinstance(operand, Memory)
-    return "(" + "".join(f"{e.get(c, 's32')}, " for c in operand.coordinates) + ")"
+    return "(" + "".join(f"{e.scalar(str(e.get(c, 's32')))}, " for c in operand.coordinates) + ")"
 
 
 @rule(
@@ -38,9 +38,9 @@ def _coordinates(e: Emitter, operand: object) -> str:
 )
 def _load(e: Emitter, x: Instruction) -> None:
     to, tensor, barrier = x.operands[:3]
-    mask = e.get(x.operands[3], "u16") if "multicast::cluster" in x.parts else None
-    e.line(f"tma_load(w, {x.line}, {address_of(e, to, False)}, {address_of(e, tensor, True)}, {_coordinates(e, tensor)}, "
-           f"{address_of(e, barrier, False)}, {mask})")  # fmt: skip
+    mask = e.scalar(str(e.get(x.operands[3], "u16"))) if "multicast::cluster" in x.parts else None
+    e.line(f"tma_load(w, {x.line}, {e.scalar(address_of(e, to, False))}, {e.scalar(address_of(e, tensor, True))}, {_coordinates(e, tensor)}, "
+           f"{e.scalar(address_of(e, barrier, False))}, {mask})")  # fmt: skip
 
 
 @rule(
@@ -49,7 +49,7 @@ def _load(e: Emitter, x: Instruction) -> None:
 )
 def _store(e: Emitter, x: Instruction) -> None:
     tensor, source = x.operands[:2]
-    e.line(f"tma_store(w, {x.line}, {address_of(e, tensor, True)}, {_coordinates(e, tensor)}, {address_of(e, source, False)}, "
+    e.line(f"tma_store(w, {x.line}, {e.scalar(address_of(e, tensor, True))}, {_coordinates(e, tensor)}, {e.scalar(address_of(e, source, False))}, "
            f"{x.parts[1] == 'reduce'})")  # fmt: skip
 
 

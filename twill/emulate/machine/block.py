@@ -13,6 +13,7 @@ from twill.emulate.machine.barriers import Counter, MBarrier, NamedBarrier
 from twill.emulate.machine.clocks import Access, Clock, Clocks, Shadow
 from twill.emulate.machine.memory import PARAMETERS, GlobalMemory
 from twill.emulate.machine.operands import Tile, to_float
+from twill.emulate.machine.tensor_memory import TensorMemory
 from twill.emulate.machine.warp import Warp
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Block:
         self.launch_registers = cluster.code.launch_registers(32 * count)
         self.free_registers = REGISTERS - 32 * count * self.launch_registers
         self.register_pool = Counter()
-        self.tensor: Any = None
+        self.tensor = TensorMemory(cluster.clocks)
         self.running = True
         self.warps: list[Warp] = []
         for i in range(count):
@@ -139,6 +140,8 @@ class Block:
                 warp.find("left over", line, f"the warp ends while {what} are in flight that it never waited for", key=what)
         if all(w.done for w in self.warps):
             self.running = False
+            if self.tensor.allocated:
+                self.find("tensor memory", 0, f"the block ends with columns {self.tensor.allocated} of tensor memory allocated")
             for address, barrier in sorted(self.barriers.items()):
                 if barrier.bytes:
                     text = f"{self.cluster.names.barrier(address - RESERVED)} is left with {barrier.bytes} bytes announced that never came"
@@ -153,7 +156,11 @@ class Block:
 
         def report(what: str, other: Access, granule: int) -> None:
             names = self.cluster.names
-            place = names.storage(4 * granule - RESERVED) if memory == "shared memory" else f"lane {granule >> 9}, column {granule & 511}"
+            place = (
+                names.storage(4 * granule - RESERVED)
+                if memory == "shared memory"
+                else f"column {granule & 511}, lanes {32 * (granule >> 9)} to {32 * (granule >> 9) + 31}"
+            )
             if what == "uninitialised":
                 self.find("uninitialised read", line, f"{who} reads {memory} at {place}, which nothing has written", key=who)
                 return

@@ -46,6 +46,9 @@ class Warp:
         self.wgmma, self.bulk, self.copies = Groups(), Groups(), Groups()
         self.last_wgmma: Operation | None = None
         self.multiplies: list[Any] = []
+        self.tensor_stores: list[Operation] = []
+        self.tensor_done = Counter()
+        self.tensor_queue: tuple[int, Any, Operation | None] | None = None
 
     def _threads(self, index: int) -> tuple[Array, Array, Array]:
         x, y, _ = self.block.dimensions
