@@ -6,6 +6,7 @@ Needs ``nvidia-cutlass-dsl``. All functions are called while a kernel is traced.
 from twill.emit.sm90.tiles.block import Tiles
 from twill.emit.sm90.tiles.epilogue import finish, leave
 from twill.emit.sm90.tiles.mma import begin_work, consumer, mma_pv, mma_qk, wait_mma
+from twill.emit.sm90.tiles.pins import pin
 from twill.emit.sm90.tiles.softmax import convert, exp2, rescale, rescale_if_grown, row_max, row_sum
 from twill.emit.tiles.barriers import Ring, RingShape, arrive, arrive_slot, peek, wait, wait_peeked, wait_slot
 from twill.emit.tiles.block import Block, Buffer, Operands, enter, grid, operands, smem_bytes
