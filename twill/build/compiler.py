@@ -1,4 +1,4 @@
-"""`compiled`: an emitted kernel as PTX, machine code and a loadable library, through the cache."""
+"""`compiled`: an emitted kernel as PTX, machine code and an object, and on request as a library, through the cache."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ __all__ = ["Compiled", "compiled"]
 TIMEOUT_S = 300
 LINTS = "lints.json"
 VERSIONS = ("nvidia-cutlass-dsl", "nvidia-cutlass-dsl-libs-cu13", "apache-tvm-ffi")
-RECIPE = ("child.py", "compiler.py", "errors.py", "link.py", "lint.py", "ptx.py", "roles.py", "sass.py", "tools.py")
+RECIPE = ("child.py", "compiler.py", "errors.py", "lint.py", "ptx.py", "roles.py", "sass.py", "tools.py")
 """Files of this package that decide what an entry holds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A kernel for one target and variant, in a folder of the cache."""
+    """A kernel for one target and variant, in a folder of the cache at ``place`` (None: of no cache)."""
 
     kernel: KernelFile
     variant: Variant
     arch: str
     folder: Path
+    place: Path | None
 
     @property
     def ptx(self) -> Path:
@@ -46,8 +47,22 @@ class Compiled:
         return self.folder / "kernel.cubin"
 
     @property
+    def object(self) -> Path:
+        return self.folder / "kernel.o"
+
+    @property
     def library(self) -> Path:
-        return self.folder / "kernel.so"
+        """The object as a shared library, linked unless the cache has it.
+
+        Raises
+        ------
+        BuildError : there is no linker, or no CUDA runtime to link with.
+        """
+        parts = {
+            "object": _digest(self.object), "recipe": _digest(Path(__file__).with_name("link.py")), "cudart": cuda_runtime().name,
+            **{name: _version(name) for name in VERSIONS},
+        }  # fmt: skip
+        return entry(self.place, parts, lambda draft: link(self.object, draft / "kernel.so")) / "kernel.so"
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -66,14 +81,14 @@ def compiled(kernel: KernelFile, variant: Variant, arch: str, *, cache: str | Pa
 
     Raises
     ------
-    BuildError : an architecture that the file is not for, something that is not installed, or a compiler or linker that gave up.
+    BuildError : an architecture that the file is not for, something that is not installed, or a compiler that gave up.
     """
     if arch not in ARCHITECTURES.get(kernel.tiles, ()):
         known = ", ".join(ARCHITECTURES.get(kernel.tiles, ())) or "no architecture"
         raise BuildError(f"{kernel.name} is written for {known}, not for {arch}", f"give --arch {known.split(', ')[0]}")
     parts = _parts(kernel, variant, arch)
-    folder = entry(place(cache), parts, lambda draft: _make(kernel, variant, arch, draft))
-    return Compiled(kernel, variant, arch, folder)
+    where = place(cache)
+    return Compiled(kernel, variant, arch, entry(where, parts, lambda draft: _make(kernel, variant, arch, draft)), where)
 
 
 def _digest(*files: Path) -> str:
@@ -93,7 +108,7 @@ def _parts(kernel: KernelFile, variant: Variant, arch: str) -> dict[str, str]:
         "kernel": hashlib.sha256(kernel.text.encode()).hexdigest(), "schedule": kernel.schedule_hash,
         "tiles": _digest(*sorted(tiles)), "recipe": _digest(*(here / name for name in RECIPE)),
         "arch": arch, "variant": variant.name, "host": os.uname().machine, "python": ".".join(map(str, sys.version_info[:2])),
-        "cudart": cuda_runtime().name, **versions,
+        **versions,
     }  # fmt: skip
 
 
@@ -105,7 +120,7 @@ def _version(package: str) -> str:
 
 
 def _make(kernel: KernelFile, variant: Variant, arch: str, folder: Path) -> None:
-    """Fill a folder: one child process with a dump folder of its own, then the linker."""
+    """Fill a folder: one child process with a dump folder of its own."""
     with tempfile.TemporaryDirectory(prefix="twill-") as scratch:
         request = Path(scratch) / "request.json"
         data = {
@@ -120,8 +135,6 @@ def _make(kernel: KernelFile, variant: Variant, arch: str, folder: Path) -> None
     missing = [name for name in ("kernel.ptx", "kernel.cubin", "kernel.o") if not (folder / name).is_file()]
     if missing:
         raise BuildError(f"the compiler of {kernel.name} ended well but left no {missing[0]}", "report this: it is a mistake of twill")
-    # the object stays: the emulator links it to a recorder of launches
-    link(folder / "kernel.o", folder / "kernel.so")
     problems = found_in(folder / "kernel.cubin", (folder / "kernel.ptx").read_text(encoding="utf-8"), wanted_by(kernel))
     (folder / LINTS).write_text(json.dumps([asdict(p) for p in problems], indent=1) + "\n", encoding="utf-8")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from twill.build.errors import BuildError
 from twill.build.tools import cuda_places
 
-__all__ = ["cuda_runtime", "link", "linker"]
+__all__ = ["can_link", "cuda_runtime", "link", "linker"]
 
 COMPILERS = ("cc", "gcc", "clang")
 SHIM = "void CuteDSLRT_TVMFFISetRaisedCudaError(int error) { (void)error; }\n"
@@ -58,6 +58,14 @@ def cuda_runtime() -> Path:
     )
 
 
+def can_link() -> bool:
+    """Whether there is all that linking takes."""
+    try:
+        return bool(linker() and cuda_runtime())
+    except BuildError:
+        return False
+
+
 def link(objects: Path, output: Path) -> None:
     """Link the object of an exported kernel into a shared library.
 
@@ -68,7 +76,7 @@ def link(objects: Path, output: Path) -> None:
     compiler, cudart = linker(), cuda_runtime()
     support = _package("nvidia_cutlass_dsl") / "cu13" / "lib" / "libcuda_dialect_runtime_static.a"
     ffi = _package("tvm_ffi") / "lib"
-    shim = objects.with_name("shim.c")
+    shim = output.with_name("shim.c")
     shim.write_text(SHIM, encoding="utf-8")
     command = [
         compiler, "-shared", "-fPIC", "-o", str(output), str(objects), str(shim), str(support), f"-L{ffi}", "-ltvm_ffi", str(cudart),
