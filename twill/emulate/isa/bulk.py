@@ -12,13 +12,24 @@ from twill.emulate.isa.mbarrier import complete_bytes
 from twill.emulate.isa.memory import address_of
 from twill.emulate.isa.registry import rule, runtime
 from twill.emulate.machine.asynchronous import Operation
-from twill.emulate.ptx.syntax import Immediate, Instruction
+from twill.emulate.ptx.syntax import Immediate, Instruction, Operand
 
 if TYPE_CHECKING:
     from twill.emulate.machine.block import Block
     from twill.emulate.machine.warp import Warp
 
-__all__ = ["asynchronous", "read_shared", "write_shared"]
+__all__ = ["asynchronous", "one", "place", "read_shared", "write_shared"]
+
+
+def place(e: Emitter, operand: Operand, wide: bool) -> str:
+    """The one address of an instruction that is issued once a warp."""
+    return e.scalar(address_of(e, operand, wide))
+
+
+def amount(e: Emitter, operand: Operand) -> str:
+    """The one number of bytes of such an instruction."""
+    return e.scalar(str(e.get(operand, "u32")))
+
 
 HINT = r"(\.L2::cache_hint)?"
 
@@ -26,15 +37,15 @@ HINT = r"(\.L2::cache_hint)?"
 @rule(rf"cp\.async\.bulk\.shared::(cluster|cta)\.global\.mbarrier::complete_tx::bytes{HINT}")
 def _load(e: Emitter, x: Instruction) -> None:
     to, source, size, barrier = x.operands[:4]
-    e.line(f"bulk_load(w, {x.line}, {e.scalar(address_of(e, to, False))}, {e.scalar(address_of(e, source, True))}, {e.scalar(str(e.get(size, 'u32')))}, "
-           f"{e.scalar(address_of(e, barrier, False))})")  # fmt: skip
+    e.line(f"bulk_load(w, {x.line}, {place(e, to, False)}, {place(e, source, True)}, {amount(e, size)}, "
+           f"{place(e, barrier, False)})")  # fmt: skip
 
 
 @rule(r"cp\.async\.bulk\.shared::cluster\.shared::cta\.mbarrier::complete_tx::bytes")
 def _exchange(e: Emitter, x: Instruction) -> None:
     to, source, size, barrier = x.operands[:4]
-    e.line(f"bulk_exchange(w, {x.line}, {e.scalar(address_of(e, to, False))}, {e.scalar(address_of(e, source, False))}, {e.scalar(str(e.get(size, 'u32')))}, "
-           f"{e.scalar(address_of(e, barrier, False))})")  # fmt: skip
+    e.line(f"bulk_exchange(w, {x.line}, {place(e, to, False)}, {place(e, source, False)}, {amount(e, size)}, "
+           f"{place(e, barrier, False)})")  # fmt: skip
 
 
 @rule(
@@ -42,7 +53,7 @@ def _exchange(e: Emitter, x: Instruction) -> None:
 )
 def _store(e: Emitter, x: Instruction) -> None:
     to, source, size = x.operands[:3]
-    e.line(f"bulk_store(w, {x.line}, {e.scalar(address_of(e, to, True))}, {e.scalar(address_of(e, source, False))}, {e.scalar(str(e.get(size, 'u32')))}, "
+    e.line(f"bulk_store(w, {x.line}, {place(e, to, True)}, {place(e, source, False)}, {amount(e, size)}, "
            f"{x.parts[1] == 'reduce'})")  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """Tensor memory and tensor cores of sm_100. PTX ISA 9.7.16.
 
-Matrix instructions of a block, or of a pair, take effect in the order of their issue (assumed; if it is not so, races hide). Loads of tensor
-memory are done when issued here; that they are waited for is checked on the PTX (`twill.emulate.ptx.inflight`). Stores take effect late.
+Matrix instructions of a block, or of a pair, take effect in the order of their issue (assumed; if it is not so, races hide). Loads of
+tensor memory are done when issued here; that they are waited for is checked on the PTX (`twill.emulate.ptx.inflight`). Stores take effect
+late.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twill.emulate.isa.bulk import asynchronous, one
+from twill.emulate.isa.bulk import asynchronous, one, place
 from twill.emulate.isa.emitter import Emitter
 from twill.emulate.isa.mbarrier import complain, lookup
 from twill.emulate.isa.memory import address_of, shared_write
@@ -76,7 +77,7 @@ def _relinquish(e: Emitter, x: Instruction) -> None:
 def _load(e: Emitter, x: Instruction) -> None:
     targets = x.operands[0].items if isinstance(x.operands[0], Vector) else (x.operands[0],)
     got = e.name()
-    e.line(f"{got} = tensor_load(w, {x.line}, {e.scalar(address_of(e, x.operands[1], False))}, {len(targets)})")
+    e.line(f"{got} = tensor_load(w, {x.line}, {place(e, x.operands[1], False)}, {len(targets)})")
     for i, t in enumerate(targets):
         e.put(t, f"{got}[{i}]", "b32", False)
 
@@ -85,7 +86,7 @@ def _load(e: Emitter, x: Instruction) -> None:
 def _store(e: Emitter, x: Instruction) -> None:
     sources = x.operands[1].items if isinstance(x.operands[1], Vector) else (x.operands[1],)
     values = ", ".join(str(e.get(s, "b32")) for s in sources)
-    e.line(f"tensor_store(w, {x.line}, {e.scalar(address_of(e, x.operands[0], False))}, ({values},))")
+    e.line(f"tensor_store(w, {x.line}, {place(e, x.operands[0], False)}, ({values},))")
 
 
 @rule(r"tcgen05\.wait::ld\.sync\.aligned")
@@ -114,7 +115,7 @@ def _multiply(e: Emitter, x: Instruction) -> None:
     on = str(bool(enable.bits)) if isinstance(enable, Immediate) else str(e.get(enable, "pred"))
     pair = "cta_group::2" in x.parts
     e.line(
-        f"tensor_multiply(w, {x.line}, {pair}, {e.scalar(address_of(e, d, False))}, {e.scalar(left)}, {in_tensor}, "
+        f"tensor_multiply(w, {x.line}, {pair}, {place(e, d, False)}, {e.scalar(left)}, {in_tensor}, "
         f"{e.scalar(str(e.get(b, 'b64')))}, {e.scalar(str(e.get(descriptor, 'b32')))}, {e.scalar(on)})"
     )
 
@@ -122,7 +123,7 @@ def _multiply(e: Emitter, x: Instruction) -> None:
 @rule(rf"tcgen05\.commit{GROUP}\.mbarrier::arrive::one\.shared::cluster(\.multicast::cluster)?\.b64")
 def _commit(e: Emitter, x: Instruction) -> None:
     mask = e.scalar(str(e.get(x.operands[1], "u16"))) if "multicast::cluster" in x.parts else None
-    e.line(f"tensor_commit(w, {x.line}, {e.scalar(address_of(e, x.operands[0], False))}, {mask})")
+    e.line(f"tensor_commit(w, {x.line}, {place(e, x.operands[0], False)}, {mask})")
 
 
 @runtime

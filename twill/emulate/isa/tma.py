@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twill.emulate.isa.bulk import asynchronous, one, read_shared, shared_range, write_shared
+from twill.emulate.isa.bulk import asynchronous, one, place, read_shared, shared_range, write_shared
 from twill.emulate.isa.emitter import Emitter
 from twill.emulate.isa.mbarrier import complete_bytes
-from twill.emulate.isa.memory import address_of
 from twill.emulate.isa.registry import rule, runtime
 from twill.emulate.machine.asynchronous import Operation
 from twill.emulate.machine.tensormap import TensorMap, decode, inside, swizzled_chunks
@@ -39,8 +38,8 @@ def _coordinates(e: Emitter, operand: object) -> str:
 def _load(e: Emitter, x: Instruction) -> None:
     to, tensor, barrier = x.operands[:3]
     mask = e.scalar(str(e.get(x.operands[3], "u16"))) if "multicast::cluster" in x.parts else None
-    e.line(f"tma_load(w, {x.line}, {e.scalar(address_of(e, to, False))}, {e.scalar(address_of(e, tensor, True))}, {_coordinates(e, tensor)}, "
-           f"{e.scalar(address_of(e, barrier, False))}, {mask})")  # fmt: skip
+    e.line(f"tma_load(w, {x.line}, {place(e, to, False)}, {place(e, tensor, True)}, {_coordinates(e, tensor)}, "
+           f"{place(e, barrier, False)}, {mask})")  # fmt: skip
 
 
 @rule(
@@ -49,7 +48,7 @@ def _load(e: Emitter, x: Instruction) -> None:
 )
 def _store(e: Emitter, x: Instruction) -> None:
     tensor, source = x.operands[:2]
-    e.line(f"tma_store(w, {x.line}, {e.scalar(address_of(e, tensor, True))}, {_coordinates(e, tensor)}, {e.scalar(address_of(e, source, False))}, "
+    e.line(f"tma_store(w, {x.line}, {place(e, tensor, True)}, {_coordinates(e, tensor)}, {place(e, source, False)}, "
            f"{x.parts[1] == 'reduce'})")  # fmt: skip
 
 
