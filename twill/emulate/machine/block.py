@@ -156,6 +156,7 @@ class Block:
 
         def report(what: str, other: Access, granule: int) -> None:
             names = self.cluster.names
+            lanes = f"lanes {32 * (granule >> 9)} to {32 * (granule >> 9) + 31}"
             place = names.storage(4 * granule - RESERVED) if memory == "shared memory" else f"column {granule & 511}, {lanes}"
             if what == "uninitialised":
                 self.find("uninitialised read", line, f"{who} reads {memory} at {place}, which nothing has written", key=who)
