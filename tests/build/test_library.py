@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from twill.build import BuildError, Variant, library, load
-from twill.build.compiler import compiled
+from twill.build.compiler import compiled, sources
 from twill.build.kernelfile import find, read
 
 needs_compiler = pytest.mark.skipif(
@@ -43,6 +43,23 @@ def test_compiled_once_and_loadable(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     given = [others[p] for p in read(find(NAME)).parameters if p in others]
     with pytest.raises(ValueError, match="expected device_type=cuda"):
         function(q, q, q, q, None, *given)
+
+
+def test_the_cache_would_notice_a_change_of_any_tile_operation() -> None:
+    found = {"/".join(p.parts[-3:]) for p in sources(read(find(NAME)))}
+    assert {"emit/tiles/barriers.py", "sm90/tiles/softmax.py", "sm90/tiles/__init__.py", "twill/emit/__init__.py"} <= found
+    assert not any(p.startswith("twill/build") for p in found)
+
+
+@needs_compiler
+def test_an_import_that_the_cache_would_not_notice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TWILL_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "nosy.py"
+    path.write_text(
+        find(NAME).read_text().replace("from twill.emit.sm90 import tiles\n", "import twill.errors\nfrom twill.emit.sm90 import tiles\n")
+    )
+    with pytest.raises(BuildError, match=r"nosy imports \S*errors\.py, a change of which the kernel cache would not notice"):
+        library(path, Variant("bf16", False, False))
 
 
 @needs_compiler

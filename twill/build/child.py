@@ -1,7 +1,7 @@
 """Compiles one emitted kernel, in a process of its own: the compiler reads its target from the environment, and some mistakes end it.
 
 Started as a script with a file that holds a request (see `twill.build.compiler`); writes ``kernel.ptx``, ``kernel.cubin``,
-``kernel.o`` and ``launch.json`` into the folder that the request names.
+``kernel.o`` and ``launch.json`` into the folder that the request names, and beside the request which files of twill were imported.
 """
 
 from __future__ import annotations
@@ -35,6 +35,10 @@ def main(request_file: str) -> None:
     block, smem = (eval(request[name], vars(kernel)) for name in ("block", "smem"))
     launch = {"threads": math.prod(block) if block else None, "dynamic_smem_bytes": smem}
     (folder / "launch.json").write_text(json.dumps(launch), encoding="utf-8")
+    imports = [
+        str(m.__file__) for name, m in list(sys.modules.items()) if name.partition(".")[0] == "twill" and getattr(m, "__file__", None)
+    ]
+    Path(request_file).with_name("imports.json").write_text(json.dumps(imports), encoding="utf-8")
     compiled.export_to_c(str(folder / "kernel.o"), function_name=request["host"])
 
 

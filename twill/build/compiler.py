@@ -19,7 +19,7 @@ from twill.build.kernelfile import ARCHITECTURES, KernelFile, Variant
 from twill.build.link import cuda_runtime, link
 from twill.build.lint import found_in, wanted_by
 
-__all__ = ["Compiled", "compiled"]
+__all__ = ["Compiled", "compiled", "sources"]
 
 TIMEOUT_S = 300
 LINTS = "lints.json"
@@ -94,19 +94,25 @@ def compiled(kernel: KernelFile, variant: Variant, arch: str, *, cache: str | Pa
 def _digest(*files: Path) -> str:
     found = hashlib.sha256()
     for path in files:
-        found.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+        found.update("/".join(path.parts[-3:]).encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
     return found.hexdigest()
+
+
+def sources(kernel: KernelFile) -> tuple[Path, ...]:
+    """The files of this package that a kernel may import, and no others: the tile operations of its architecture and of all."""
+    root = Path(twill.build.__path__[0]).parent
+    folders = [root / "emit" / "tiles", root / "emit" / kernel.tiles / "tiles"]
+    above = {above / "__init__.py" for folder in folders for above in folder.parents if above.is_relative_to(root)}
+    return (*sorted(above), *(path for folder in folders for path in sorted(folder.rglob("*.py"))))
 
 
 def _parts(kernel: KernelFile, variant: Variant, arch: str) -> dict[str, str]:
     """All that the machine code depends on."""
     here = Path(twill.build.__path__[0])
-    emit = here.parent / "emit"
-    tiles = (*(emit / "tiles").glob("*.py"), *(emit / kernel.tiles / "tiles").glob("*.py"))
     versions = {name: _version(name) for name in VERSIONS}
     return {
         "kernel": hashlib.sha256(kernel.text.encode()).hexdigest(), "schedule": kernel.schedule_hash,
-        "tiles": _digest(*sorted(tiles)), "recipe": _digest(*(here / name for name in RECIPE)),
+        "tiles": _digest(*sources(kernel)), "recipe": _digest(*(here / name for name in RECIPE)),
         "arch": arch, "variant": variant.name, "host": os.uname().machine, "python": ".".join(map(str, sys.version_info[:2])),
         **versions,
     }  # fmt: skip
@@ -132,6 +138,12 @@ def _make(kernel: KernelFile, variant: Variant, arch: str, folder: Path) -> None
         dump = Path(scratch) / "dump"
         dump.mkdir()
         _run_child(kernel, variant, request, _environment(arch, dump))
+        imported = {Path(x).resolve() for x in json.loads((Path(scratch) / "imports.json").read_text(encoding="utf-8"))}
+    unseen = sorted(imported - {p.resolve() for p in sources(kernel)})
+    if unseen:
+        raise BuildError(
+            f"{kernel.name} imports {unseen[0]}, a change of which the kernel cache would not notice", "import tile operations only"
+        )
     missing = [name for name in ("kernel.ptx", "kernel.cubin", "kernel.o") if not (folder / name).is_file()]
     if missing:
         raise BuildError(f"the compiler of {kernel.name} ended well but left no {missing[0]}", "report this: it is a mistake of twill")
