@@ -34,11 +34,12 @@ def flash_rule(o: torch.Tensor, theirs: torch.Tensor, truth: Exact) -> float:
 def element_rule(o: torch.Tensor, truth: Exact, keys: int, largest_v: float) -> float:
     """Every element for itself, which a largest error over all does not see.
 
-    Rounding P to the operands' type moves an output by at most a unit times the average of ``|v|``, rounding the output by a unit of it.
+    Rounding P to the operands' type moves an output by at most a unit times the average of ``|v|``, rounding the output by a unit of it,
+    the error included.
     """
     unit = UNIT[o.dtype]
     lost = SMALLEST[o.dtype] * (keys * largest_v + 1)
-    allowed = (unit + EXPONENT * (1 + truth.top)) * truth.weight + unit * truth.o.abs() + lost + 1e-30
+    allowed = (unit + unit**2 + EXPONENT * (1 + truth.top)) * truth.weight + unit * truth.o.abs() + lost + 1e-30
     return _largest((o.double() - truth.o) / allowed)
 
 
