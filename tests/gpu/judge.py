@@ -16,7 +16,7 @@ SMALLEST = {torch.bfloat16: 0.0, torch.float16: 2.0**-25}
 """Half the distance between the smallest numbers: probabilities this small are lost in fp16."""
 EXPONENT = 2.0**-20
 """Relative error of an exponential for every unit of its largest argument: rounding of the argument in fp32, with room."""
-LSE = 5e-5
+LSE = 1e-5
 
 
 def _largest(x: torch.Tensor) -> float:
