@@ -1,9 +1,9 @@
 """Attention forward for sm90, head dim 192, 128 for V: 128 query rows by 128 keys an iteration. Generated; do not edit.
 
 Command:   twill emit sm90_attn_fwd_d192_dv128
-Schedule:  c247ed71df22d8f08613df982babe497aac100499f963fa670ec6da0c720626a
+Schedule:  3615d742f07c264415cea8f9aff3cb8c3c365e7fa52792e4574d46c1f613134d
 Solved by: twill solve --arch sm90 attn_fwd --head-dim 192 --head-dim-v 128
-I = 2796 cycles an iteration, L = 5110, optimal.
+I = 3018 cycles an iteration, L = 6730, optimal.
 
 Role functions run in warp groups of their own. i is the iteration at which a role stands; an op of i - 1 belongs to the tile of
 keys before. Barriers count iterations on through all work tiles of a block.
@@ -17,7 +17,7 @@ import cutlass.cute as cute
 
 from twill.emit.sm90 import tiles
 
-SCHEDULE = "c247ed71df22d8f08613df982babe497aac100499f963fa670ec6da0c720626a"
+SCHEDULE = "3615d742f07c264415cea8f9aff3cb8c3c365e7fa52792e4574d46c1f613134d"
 TILES = tiles.Tiles(head_dim=192, head_dim_v=128, keys=128, subtiles=2)
 # role of the schedule: its function, its first warp
 ROLES = {
@@ -63,21 +63,21 @@ def queries(block: cutlass.Constexpr) -> None:
 
 def softmax_a_period(ring: Any, tile: Any, i: Any, masked: bool) -> None:
     """A period of softmax_a in the steady state."""
-    tiles.wait_peeked(ring["V_full"], i - 1)
-    tiles.mma_pv(tile, i - 1)
-    tiles.row_sum(tile, i - 1)
     tiles.wait_peeked(ring["K_full"], i)
     tiles.mma_qk(tile, i)
-    tiles.wait_mma(1)  # release V by PV_a
-    tiles.arrive(ring["V_empty"], i - 1)
-    tiles.peek(ring["V_full"], i)
-    tiles.peek(ring["K_full"], i + 1)
-    tiles.wait_mma(0)  # edge QK_a->MAX_a; release K by QK_a
+    tiles.rescale(tile, i - 1)
+    tiles.wait_peeked(ring["V_full"], i - 1)
+    tiles.mma_pv(tile, i - 1)
+    tiles.wait_mma(1)  # edge QK_a->MAX_a; release K by QK_a
     tiles.arrive(ring["K_empty"], i)
+    tiles.peek(ring["K_full"], i + 1)
+    tiles.peek(ring["V_full"], i)
     tiles.row_max(tile, i, masked=masked)
-    tiles.rescale(tile, i)
     tiles.exp2(tile, i)
+    tiles.wait_mma(0)  # registers P_a by PV_a; release V by PV_a
+    tiles.arrive(ring["V_empty"], i - 1)
     tiles.convert(tile, i)
+    tiles.row_sum(tile, i)
     tiles.advance(i)
 
 
@@ -96,19 +96,19 @@ def softmax_a_work(
         tiles.wait_mma(0)  # edge QK_a->MAX_a; release K by QK_a
         tiles.arrive(ring["K_empty"], i)
         tiles.row_max(tile, i, masked=True)
-        tiles.rescale(tile, i)
         tiles.exp2(tile, i)
         tiles.convert(tile, i)
+        tiles.row_sum(tile, i)
         tiles.advance(i)
         if cutlass.const_expr(block.causal):
             for _ in cutlass.range(1, work.masked, unroll=1):
                 softmax_a_period(ring, tile, i, masked=True)
         for _ in cutlass.range(work.masked, work.trips, unroll=1):
             softmax_a_period(ring, tile, i, masked=False)
+        tiles.rescale(tile, i - 1)
         tiles.wait(ring["V_full"], i - 1)
         tiles.mma_pv(tile, i - 1)
-        tiles.row_sum(tile, i - 1)
-        tiles.wait_mma(0)  # release V by PV_a
+        tiles.wait_mma(0)  # registers P_a by PV_a; release V by PV_a
         tiles.arrive(ring["V_empty"], i - 1)
     tiles.finish(tile, barrier_id=1 + tile.subtile)
     tiles.arrive_slot(ring["Q_empty"], tile.subtile)
@@ -117,7 +117,7 @@ def softmax_a_work(
 @cute.jit
 def softmax_a(block: cutlass.Constexpr) -> None:
     """4 warps; sub-tile a; the schedule asks for 192 registers a thread."""
-    i, turn = tiles.start((2,), peeked=("V_full", "K_full")), tiles.start((1, 2))
+    i, turn = tiles.start((2,), peeked=("K_full", "V_full")), tiles.start((1, 2))
     tile = tiles.consumer(block, subtile=0)
     number = tiles.first(block, turn)
     while number < block.work_tiles:
@@ -128,21 +128,21 @@ def softmax_a(block: cutlass.Constexpr) -> None:
 
 def softmax_b_period(ring: Any, tile: Any, i: Any, masked: bool) -> None:
     """A period of softmax_b in the steady state."""
-    tiles.wait_peeked(ring["V_full"], i - 1)
-    tiles.mma_pv(tile, i - 1)
-    tiles.row_sum(tile, i - 1)
     tiles.wait_peeked(ring["K_full"], i)
     tiles.mma_qk(tile, i)
-    tiles.wait_mma(1)  # release V by PV_b
-    tiles.arrive(ring["V_empty"], i - 1)
-    tiles.peek(ring["V_full"], i)
-    tiles.peek(ring["K_full"], i + 1)
-    tiles.wait_mma(0)  # edge QK_b->MAX_b; release K by QK_b
+    tiles.rescale(tile, i - 1)
+    tiles.wait_peeked(ring["V_full"], i - 1)
+    tiles.mma_pv(tile, i - 1)
+    tiles.wait_mma(1)  # edge QK_b->MAX_b; release K by QK_b
     tiles.arrive(ring["K_empty"], i)
+    tiles.peek(ring["K_full"], i + 1)
+    tiles.peek(ring["V_full"], i)
     tiles.row_max(tile, i, masked=masked)
     tiles.exp2(tile, i)
+    tiles.row_sum(tile, i)
+    tiles.wait_mma(0)  # registers P_b by PV_b; release V by PV_b
+    tiles.arrive(ring["V_empty"], i - 1)
     tiles.convert(tile, i)
-    tiles.rescale(tile, i)
     tiles.advance(i)
 
 
@@ -162,18 +162,18 @@ def softmax_b_work(
         tiles.arrive(ring["K_empty"], i)
         tiles.row_max(tile, i, masked=True)
         tiles.exp2(tile, i)
+        tiles.row_sum(tile, i)
         tiles.convert(tile, i)
-        tiles.rescale(tile, i)
         tiles.advance(i)
         if cutlass.const_expr(block.causal):
             for _ in cutlass.range(1, work.masked, unroll=1):
                 softmax_b_period(ring, tile, i, masked=True)
         for _ in cutlass.range(work.masked, work.trips, unroll=1):
             softmax_b_period(ring, tile, i, masked=False)
+        tiles.rescale(tile, i - 1)
         tiles.wait(ring["V_full"], i - 1)
         tiles.mma_pv(tile, i - 1)
-        tiles.row_sum(tile, i - 1)
-        tiles.wait_mma(0)  # release V by PV_b
+        tiles.wait_mma(0)  # registers P_b by PV_b; release V by PV_b
         tiles.arrive(ring["V_empty"], i - 1)
     tiles.finish(tile, barrier_id=1 + tile.subtile)
     tiles.arrive_slot(ring["Q_empty"], tile.subtile)
@@ -182,7 +182,7 @@ def softmax_b_work(
 @cute.jit
 def softmax_b(block: cutlass.Constexpr) -> None:
     """4 warps; sub-tile b; the schedule asks for 192 registers a thread."""
-    i, turn = tiles.start((2,), peeked=("V_full", "K_full")), tiles.start((1, 2))
+    i, turn = tiles.start((2,), peeked=("K_full", "V_full")), tiles.start((1, 2))
     tile = tiles.consumer(block, subtile=1)
     number = tiles.first(block, turn)
     while number < block.work_tiles:
@@ -195,8 +195,8 @@ def load_period(ring: Any, source: Any, i: Any) -> None:
     """A period of load in the steady state."""
     tiles.wait(ring["K_empty"], i, distance=2)
     tiles.load_k(source, i, ring["K_full"])
-    tiles.wait(ring["V_empty"], i, distance=2)
-    tiles.load_v(source, i, ring["V_full"])
+    tiles.wait(ring["V_empty"], i - 1, distance=2)
+    tiles.load_v(source, i - 1, ring["V_full"])
     tiles.advance(i)
 
 
@@ -208,8 +208,14 @@ def load_work(
     ring, work = block.rings, tiles.locate(block, number)
     tiles.begin(i)
     source = tiles.loader(block, work)
-    for _ in cutlass.range(0, work.trips, unroll=1):
-        load_period(ring, source, i)
+    if work.trips > 0:
+        tiles.wait(ring["K_empty"], i, distance=2)
+        tiles.load_k(source, i, ring["K_full"])
+        tiles.advance(i)
+        for _ in cutlass.range(1, work.trips, unroll=1):
+            load_period(ring, source, i)
+        tiles.wait(ring["V_empty"], i - 1, distance=2)
+        tiles.load_v(source, i - 1, ring["V_full"])
 
 
 @cute.jit

@@ -1,9 +1,9 @@
 """Attention forward for sm90, head dim 64: 192 query rows by 128 keys an iteration. Generated; do not edit.
 
 Command:   twill emit sm90_attn_fwd_d64
-Schedule:  ad24c23a00b4feaa1d14a48fbf00a5fe6388570964d94025ae9b1af6d6b026b6
+Schedule:  b1a05e97122061121dcb0d9ec1a775c85e87c18479e1397710bd65293bb0becd
 Solved by: twill solve --arch sm90 attn_fwd --head-dim 64
-I = 2271 cycles an iteration, L = 4215, optimal.
+I = 2271 cycles an iteration, L = 5054, optimal.
 
 Role functions run in warp groups of their own. i is the iteration at which a role stands; an op of i - 1 belongs to the tile of
 keys before. Barriers count iterations on through all work tiles of a block.
@@ -17,7 +17,7 @@ import cutlass.cute as cute
 
 from twill.emit.sm90 import tiles
 
-SCHEDULE = "ad24c23a00b4feaa1d14a48fbf00a5fe6388570964d94025ae9b1af6d6b026b6"
+SCHEDULE = "b1a05e97122061121dcb0d9ec1a775c85e87c18479e1397710bd65293bb0becd"
 TILES = tiles.Tiles(head_dim=64, head_dim_v=64, keys=128, subtiles=3)
 # role of the schedule: its function, its first warp
 ROLES = {
@@ -27,8 +27,8 @@ ROLES = {
     "load": ("load", 12),
 }
 STORAGE = {
-    "K": tiles.Buffer(offset=0, stride=16384, stages=6),
-    "V": tiles.Buffer(offset=98304, stride=16384, stages=5),
+    "K": tiles.Buffer(offset=0, stride=16384, stages=5),
+    "V": tiles.Buffer(offset=81920, stride=16384, stages=6),
     "Q": tiles.Buffer(offset=180224, stride=24576, stages=1),
     "O_staging": tiles.Buffer(offset=204800, stride=24576, stages=1),
 }
@@ -39,11 +39,13 @@ BARRIERS = {
     "work_full": tiles.RingShape(slots=2, arrivals=1),
     "work_empty": tiles.RingShape(slots=2, arrivals=13),
     # edge LK->QK_a; edge LK->QK_b; edge LK->QK_c
-    "K_full": tiles.RingShape(slots=6, arrivals=1, tx_bytes=16384),
+    "K_full": tiles.RingShape(slots=5, arrivals=1, tx_bytes=16384),
     # edge LV->PV_a; edge LV->PV_b; edge LV->PV_c
-    "V_full": tiles.RingShape(slots=5, arrivals=1, tx_bytes=16384),
+    "V_full": tiles.RingShape(slots=6, arrivals=1, tx_bytes=16384),
+    # release K by QK_a; release K by QK_b; release K by QK_c
+    "K_empty": tiles.RingShape(slots=5, arrivals=12),
     # release V by PV_a; release V by PV_b; release V by PV_c
-    "V_empty": tiles.RingShape(slots=5, arrivals=12),
+    "V_empty": tiles.RingShape(slots=6, arrivals=12),
 }
 
 
@@ -63,18 +65,19 @@ def queries(block: cutlass.Constexpr) -> None:
 
 def softmax_a_period(ring: Any, tile: Any, i: Any, masked: bool) -> None:
     """A period of softmax_a in the steady state."""
-    tiles.wait_peeked(ring["V_full"], i - 1)
-    tiles.mma_pv(tile, i - 1)
     tiles.wait_peeked(ring["K_full"], i)
     tiles.mma_qk(tile, i)
-    tiles.wait_mma(1)  # release V by PV_a
-    tiles.arrive(ring["V_empty"], i - 1)
-    tiles.peek(ring["V_full"], i)
+    tiles.wait_peeked(ring["V_full"], i - 1)
+    tiles.mma_pv(tile, i - 1)
+    tiles.wait_mma(1)  # edge QK_a->MAX_a; release K by QK_a
+    tiles.arrive(ring["K_empty"], i)
     tiles.peek(ring["K_full"], i + 1)
-    tiles.wait_mma(0)  # edge QK_a->MAX_a
+    tiles.peek(ring["V_full"], i)
     tiles.row_max(tile, i, masked=masked)
     tiles.exp2(tile, i)
     tiles.row_sum(tile, i)
+    tiles.wait_mma(0)  # registers P_a by PV_a; release V by PV_a
+    tiles.arrive(ring["V_empty"], i - 1)
     tiles.convert(tile, i)
     tiles.rescale(tile, i)
     tiles.advance(i)
@@ -92,7 +95,8 @@ def softmax_a_work(
     if work.trips > 0:
         tiles.wait(ring["K_full"], i)
         tiles.mma_qk(tile, i)
-        tiles.wait_mma(0)  # edge QK_a->MAX_a
+        tiles.wait_mma(0)  # edge QK_a->MAX_a; release K by QK_a
+        tiles.arrive(ring["K_empty"], i)
         tiles.row_max(tile, i, masked=True)
         tiles.exp2(tile, i)
         tiles.row_sum(tile, i)
@@ -106,7 +110,7 @@ def softmax_a_work(
             softmax_a_period(ring, tile, i, masked=False)
         tiles.wait(ring["V_full"], i - 1)
         tiles.mma_pv(tile, i - 1)
-        tiles.wait_mma(0)  # release V by PV_a
+        tiles.wait_mma(0)  # registers P_a by PV_a; release V by PV_a
         tiles.arrive(ring["V_empty"], i - 1)
     tiles.arrive_slot(ring["Q_empty"], tile.subtile)
     tiles.finish(tile, barrier_id=1 + tile.subtile)
@@ -115,7 +119,7 @@ def softmax_a_work(
 @cute.jit
 def softmax_a(block: cutlass.Constexpr) -> None:
     """4 warps; sub-tile a; the schedule asks for 160 registers a thread."""
-    i, turn = tiles.start((5, 6), peeked=("V_full", "K_full")), tiles.start((1, 2))
+    i, turn = tiles.start((5, 6), peeked=("K_full", "V_full")), tiles.start((1, 2))
     tile = tiles.consumer(block, subtile=0)
     number = tiles.first(block, turn)
     while number < block.work_tiles:
@@ -130,16 +134,17 @@ def softmax_b_period(ring: Any, tile: Any, i: Any, masked: bool) -> None:
     tiles.mma_qk(tile, i)
     tiles.wait_peeked(ring["V_full"], i - 1)
     tiles.mma_pv(tile, i - 1)
-    tiles.wait_mma(1)  # edge QK_b->MAX_b
+    tiles.wait_mma(1)  # edge QK_b->MAX_b; release K by QK_b
+    tiles.arrive(ring["K_empty"], i)
     tiles.peek(ring["K_full"], i + 1)
     tiles.peek(ring["V_full"], i)
     tiles.row_max(tile, i, masked=masked)
-    tiles.exp2(tile, i)
-    tiles.wait_mma(0)  # registers P_b by PV_b; release V by PV_b
+    tiles.wait_mma(0)  # edge PV_b->RESC_b@1; release V by PV_b
     tiles.arrive(ring["V_empty"], i - 1)
-    tiles.convert(tile, i)
-    tiles.row_sum(tile, i)
     tiles.rescale(tile, i)
+    tiles.exp2(tile, i)
+    tiles.row_sum(tile, i)
+    tiles.convert(tile, i)
     tiles.advance(i)
 
 
@@ -155,12 +160,13 @@ def softmax_b_work(
     if work.trips > 0:
         tiles.wait(ring["K_full"], i)
         tiles.mma_qk(tile, i)
-        tiles.wait_mma(0)  # edge QK_b->MAX_b
+        tiles.wait_mma(0)  # edge QK_b->MAX_b; release K by QK_b
+        tiles.arrive(ring["K_empty"], i)
         tiles.row_max(tile, i, masked=True)
-        tiles.exp2(tile, i)
-        tiles.convert(tile, i)
-        tiles.row_sum(tile, i)
         tiles.rescale(tile, i)
+        tiles.exp2(tile, i)
+        tiles.row_sum(tile, i)
+        tiles.convert(tile, i)
         tiles.advance(i)
         if cutlass.const_expr(block.causal):
             for _ in cutlass.range(1, work.masked, unroll=1):
@@ -169,7 +175,7 @@ def softmax_b_work(
             softmax_b_period(ring, tile, i, masked=False)
         tiles.wait(ring["V_full"], i - 1)
         tiles.mma_pv(tile, i - 1)
-        tiles.wait_mma(0)  # registers P_b by PV_b; release V by PV_b
+        tiles.wait_mma(0)  # edge PV_b->RESC_b@1; release V by PV_b
         tiles.arrive(ring["V_empty"], i - 1)
     tiles.arrive_slot(ring["Q_empty"], tile.subtile)
     tiles.finish(tile, barrier_id=1 + tile.subtile)
@@ -189,20 +195,21 @@ def softmax_b(block: cutlass.Constexpr) -> None:
 
 def softmax_c_period(ring: Any, tile: Any, i: Any, masked: bool) -> None:
     """A period of softmax_c in the steady state."""
-    tiles.wait_peeked(ring["V_full"], i - 1)
-    tiles.mma_pv(tile, i - 1)
-    tiles.row_sum(tile, i - 1)
     tiles.wait_peeked(ring["K_full"], i)
     tiles.mma_qk(tile, i)
-    tiles.wait_mma(1)  # release V by PV_c
-    tiles.arrive(ring["V_empty"], i - 1)
-    tiles.peek(ring["V_full"], i)
+    tiles.rescale(tile, i - 1)
+    tiles.wait_peeked(ring["V_full"], i - 1)
+    tiles.mma_pv(tile, i - 1)
+    tiles.wait_mma(1)  # edge QK_c->MAX_c; release K by QK_c
+    tiles.arrive(ring["K_empty"], i)
     tiles.peek(ring["K_full"], i + 1)
-    tiles.wait_mma(0)  # edge QK_c->MAX_c
+    tiles.peek(ring["V_full"], i)
     tiles.row_max(tile, i, masked=masked)
     tiles.exp2(tile, i)
+    tiles.row_sum(tile, i)
+    tiles.wait_mma(0)  # registers P_c by PV_c; release V by PV_c
+    tiles.arrive(ring["V_empty"], i - 1)
     tiles.convert(tile, i)
-    tiles.rescale(tile, i)
     tiles.advance(i)
 
 
@@ -218,21 +225,22 @@ def softmax_c_work(
     if work.trips > 0:
         tiles.wait(ring["K_full"], i)
         tiles.mma_qk(tile, i)
-        tiles.wait_mma(0)  # edge QK_c->MAX_c
+        tiles.wait_mma(0)  # edge QK_c->MAX_c; release K by QK_c
+        tiles.arrive(ring["K_empty"], i)
         tiles.row_max(tile, i, masked=True)
         tiles.exp2(tile, i)
+        tiles.row_sum(tile, i)
         tiles.convert(tile, i)
-        tiles.rescale(tile, i)
         tiles.advance(i)
         if cutlass.const_expr(block.causal):
             for _ in cutlass.range(1, work.masked, unroll=1):
                 softmax_c_period(ring, tile, i, masked=True)
         for _ in cutlass.range(work.masked, work.trips, unroll=1):
             softmax_c_period(ring, tile, i, masked=False)
+        tiles.rescale(tile, i - 1)
         tiles.wait(ring["V_full"], i - 1)
         tiles.mma_pv(tile, i - 1)
-        tiles.row_sum(tile, i - 1)
-        tiles.wait_mma(0)  # release V by PV_c
+        tiles.wait_mma(0)  # registers P_c by PV_c; release V by PV_c
         tiles.arrive(ring["V_empty"], i - 1)
     tiles.arrive_slot(ring["Q_empty"], tile.subtile)
     tiles.finish(tile, barrier_id=1 + tile.subtile)
@@ -241,7 +249,7 @@ def softmax_c_work(
 @cute.jit
 def softmax_c(block: cutlass.Constexpr) -> None:
     """4 warps; sub-tile c; the schedule asks for 160 registers a thread."""
-    i, turn = tiles.start((5, 6), peeked=("V_full", "K_full")), tiles.start((1, 2))
+    i, turn = tiles.start((5, 6), peeked=("K_full", "V_full")), tiles.start((1, 2))
     tile = tiles.consumer(block, subtile=2)
     number = tiles.first(block, turn)
     while number < block.work_tiles:
@@ -252,8 +260,9 @@ def softmax_c(block: cutlass.Constexpr) -> None:
 
 def load_period(ring: Any, source: Any, i: Any) -> None:
     """A period of load in the steady state."""
+    tiles.wait(ring["K_empty"], i, distance=5)
     tiles.load_k(source, i, ring["K_full"])
-    tiles.wait(ring["V_empty"], i, distance=5)
+    tiles.wait(ring["V_empty"], i, distance=6)
     tiles.load_v(source, i, ring["V_full"])
     tiles.advance(i)
 

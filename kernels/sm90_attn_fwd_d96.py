@@ -1,9 +1,9 @@
 """Attention forward for sm90, head dim 96: 128 query rows by 128 keys an iteration. Generated; do not edit.
 
 Command:   twill emit sm90_attn_fwd_d96
-Schedule:  d178873572eb255fac816dfb45db12e7f6290fb6e523f232ec6be9f99eb7a68f
+Schedule:  f409f429f00e7d303c0f81f27391e478fe32e5d73fd7235e77e51a127cf40e23
 Solved by: twill solve --arch sm90 attn_fwd --head-dim 96
-I = 1752 cycles an iteration, L = 4276, optimal.
+I = 1752 cycles an iteration, L = 5152, optimal.
 
 Role functions run in warp groups of their own. i is the iteration at which a role stands; an op of i - 1 belongs to the tile of
 keys before. Barriers count iterations on through all work tiles of a block.
@@ -17,7 +17,7 @@ import cutlass.cute as cute
 
 from twill.emit.sm90 import tiles
 
-SCHEDULE = "d178873572eb255fac816dfb45db12e7f6290fb6e523f232ec6be9f99eb7a68f"
+SCHEDULE = "f409f429f00e7d303c0f81f27391e478fe32e5d73fd7235e77e51a127cf40e23"
 TILES = tiles.Tiles(head_dim=96, head_dim_v=96, keys=128, subtiles=2)
 # role of the schedule: its function, its first warp
 ROLES = {
@@ -66,19 +66,19 @@ def softmax_a_period(ring: Any, tile: Any, i: Any, masked: bool) -> None:
     """A period of softmax_a in the steady state."""
     tiles.wait_peeked(ring["K_full"], i)
     tiles.mma_qk(tile, i)
+    tiles.exp2(tile, i - 1, scores=1)
+    tiles.row_sum(tile, i - 1, scores=1)
+    tiles.wait_mma(1)  # registers P_a by PV_a; release V by PV_a
+    tiles.arrive(ring["V_empty"], i - 2)
+    tiles.peek(ring["K_full"], i + 1)
+    tiles.peek(ring["V_full"], i - 1)
     tiles.convert(tile, i - 1, scores=1)
+    tiles.rescale(tile, i - 1)
     tiles.wait_peeked(ring["V_full"], i - 1)
     tiles.mma_pv(tile, i - 1)
     tiles.wait_mma(1)  # edge QK_a->MAX_a; release K by QK_a
     tiles.arrive(ring["K_empty"], i)
-    tiles.peek(ring["K_full"], i + 1)
-    tiles.peek(ring["V_full"], i)
     tiles.row_max(tile, i, masked=masked)
-    tiles.exp2(tile, i)
-    tiles.row_sum(tile, i)
-    tiles.wait_mma(0)  # edge PV_a->RESC_a@1; release V by PV_a
-    tiles.arrive(ring["V_empty"], i - 1)
-    tiles.rescale(tile, i)
     tiles.advance(i)
 
 
@@ -91,7 +91,7 @@ def softmax_a_work(
     tiles.begin(i)
     tile = tiles.begin_work(tile, work)
     tiles.wait_slot(ring["Q_full"], tile.subtile, turn)
-    if work.trips > 0:
+    if work.trips == 1:
         tiles.wait(ring["K_full"], i)
         tiles.mma_qk(tile, i)
         tiles.wait_mma(0)  # edge QK_a->MAX_a; release K by QK_a
@@ -99,17 +99,45 @@ def softmax_a_work(
         tiles.row_max(tile, i, masked=True)
         tiles.exp2(tile, i)
         tiles.row_sum(tile, i)
+        tiles.convert(tile, i)
         tiles.rescale(tile, i)
-        tiles.advance(i)
+        tiles.wait(ring["V_full"], i)
+        tiles.mma_pv(tile, i)
+        tiles.wait_mma(0)  # registers P_a by PV_a; release V by PV_a
+        tiles.arrive(ring["V_empty"], i)
+        tiles.advance(i, by=1)
+    elif work.trips >= 2:
+        tiles.wait(ring["K_full"], i)
+        tiles.mma_qk(tile, i)
+        tiles.wait_mma(0)  # edge QK_a->MAX_a; release K by QK_a
+        tiles.arrive(ring["K_empty"], i)
+        tiles.row_max(tile, i, masked=True)
+        tiles.wait(ring["K_full"], i + 1)
+        tiles.mma_qk(tile, i + 1)
+        tiles.exp2(tile, i, scores=1)
+        tiles.row_sum(tile, i, scores=1)
+        tiles.convert(tile, i, scores=1)
+        tiles.rescale(tile, i)
+        tiles.wait(ring["V_full"], i)
+        tiles.mma_pv(tile, i)
+        tiles.wait_mma(1)  # edge QK_a->MAX_a; release K by QK_a
+        tiles.arrive(ring["K_empty"], i + 1)
+        tiles.row_max(tile, i + 1, masked=True)
+        tiles.advance(i, by=2)
         if cutlass.const_expr(block.causal):
-            for _ in cutlass.range(1, work.masked, unroll=1):
+            for _ in cutlass.range(2, work.masked, unroll=1):
                 softmax_a_period(ring, tile, i, masked=True)
-        for _ in cutlass.range(work.masked, work.trips, unroll=1):
+        for _ in cutlass.range(cutlass.max(work.masked, 2), work.trips, unroll=1):
             softmax_a_period(ring, tile, i, masked=False)
+        tiles.exp2(tile, i - 1)
+        tiles.row_sum(tile, i - 1)
+        tiles.wait_mma(0)  # registers P_a by PV_a; release V by PV_a
+        tiles.arrive(ring["V_empty"], i - 2)
         tiles.convert(tile, i - 1)
+        tiles.rescale(tile, i - 1)
         tiles.wait(ring["V_full"], i - 1)
         tiles.mma_pv(tile, i - 1)
-        tiles.wait_mma(0)  # edge PV_a->RESC_a@1; release V by PV_a
+        tiles.wait_mma(0)  # registers P_a by PV_a; release V by PV_a
         tiles.arrive(ring["V_empty"], i - 1)
     tiles.arrive_slot(ring["Q_empty"], tile.subtile)
     tiles.finish(tile, barrier_id=1 + tile.subtile)
@@ -131,19 +159,19 @@ def softmax_b_period(ring: Any, tile: Any, i: Any, masked: bool) -> None:
     """A period of softmax_b in the steady state."""
     tiles.wait_peeked(ring["K_full"], i)
     tiles.mma_qk(tile, i)
+    tiles.exp2(tile, i - 1, scores=1)
     tiles.wait_mma(1)  # registers P_b by PV_b; release V by PV_b
     tiles.arrive(ring["V_empty"], i - 2)
     tiles.peek(ring["K_full"], i + 1)
     tiles.peek(ring["V_full"], i - 1)
     tiles.convert(tile, i - 1, scores=1)
     tiles.rescale(tile, i - 1)
+    tiles.row_sum(tile, i - 1, scores=1)
     tiles.wait_peeked(ring["V_full"], i - 1)
     tiles.mma_pv(tile, i - 1)
     tiles.wait_mma(1)  # edge QK_b->MAX_b; release K by QK_b
     tiles.arrive(ring["K_empty"], i)
     tiles.row_max(tile, i, masked=masked)
-    tiles.exp2(tile, i)
-    tiles.row_sum(tile, i)
     tiles.advance(i)
 
 
@@ -163,9 +191,9 @@ def softmax_b_work(
         tiles.arrive(ring["K_empty"], i)
         tiles.row_max(tile, i, masked=True)
         tiles.exp2(tile, i)
-        tiles.row_sum(tile, i)
         tiles.convert(tile, i)
         tiles.rescale(tile, i)
+        tiles.row_sum(tile, i)
         tiles.wait(ring["V_full"], i)
         tiles.mma_pv(tile, i)
         tiles.wait_mma(0)  # registers P_b by PV_b; release V by PV_b
@@ -177,29 +205,29 @@ def softmax_b_work(
         tiles.wait_mma(0)  # edge QK_b->MAX_b; release K by QK_b
         tiles.arrive(ring["K_empty"], i)
         tiles.row_max(tile, i, masked=True)
-        tiles.exp2(tile, i)
-        tiles.row_sum(tile, i)
         tiles.wait(ring["K_full"], i + 1)
         tiles.mma_qk(tile, i + 1)
+        tiles.exp2(tile, i, scores=1)
         tiles.convert(tile, i, scores=1)
         tiles.rescale(tile, i)
+        tiles.row_sum(tile, i, scores=1)
         tiles.wait(ring["V_full"], i)
         tiles.mma_pv(tile, i)
         tiles.wait_mma(1)  # edge QK_b->MAX_b; release K by QK_b
         tiles.arrive(ring["K_empty"], i + 1)
         tiles.row_max(tile, i + 1, masked=True)
-        tiles.exp2(tile, i + 1)
-        tiles.row_sum(tile, i + 1)
         tiles.advance(i, by=2)
         if cutlass.const_expr(block.causal):
             for _ in cutlass.range(2, work.masked, unroll=1):
                 softmax_b_period(ring, tile, i, masked=True)
         for _ in cutlass.range(cutlass.max(work.masked, 2), work.trips, unroll=1):
             softmax_b_period(ring, tile, i, masked=False)
+        tiles.exp2(tile, i - 1)
         tiles.wait_mma(0)  # registers P_b by PV_b; release V by PV_b
         tiles.arrive(ring["V_empty"], i - 2)
         tiles.convert(tile, i - 1)
         tiles.rescale(tile, i - 1)
+        tiles.row_sum(tile, i - 1)
         tiles.wait(ring["V_full"], i - 1)
         tiles.mma_pv(tile, i - 1)
         tiles.wait_mma(0)  # registers P_b by PV_b; release V by PV_b

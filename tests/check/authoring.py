@@ -36,7 +36,7 @@ def handmade_machine(**registers: float) -> Machine:
         {
             "schema_version": 1, "name": "handmade", "arch": "sm99", "target": "sm_99a", "description": "for tests", "accumulator": "tmem",
             "mma_warps": 1, "max_ctas": 1, "costs": {},
-            "units": {"tensor": unit, "alu": unit, "smem": port},
+            "units": {"tensor": unit | {"queued": True}, "alu": unit, "smem": port},
             "memories": {
                 "smem": {"capacity": figure(1000, "bytes"), "alignment": 10, "overlay": False, "description": "bytes"},
                 "tmem": {"capacity": figure(128, "columns"), "alignment": 32, "overlay": True, "description": "columns"},
@@ -186,7 +186,11 @@ def write_schedule(
             return {"value_cycles": value, "by": "lower-bound", "bound": proving[0]}
         return {"value_cycles": value, "by": "none", "gap_cycles": max(0, value - math.ceil(max(known.values()) / unit) * unit)}
 
-    steps = {"ii": step(ii, limits), "length": step(length, {"critical-path": shortest})}
+    calm, most = margin(graph, machine, options, starts, group, ii)
+    patience = {"value_cycles": calm, "by": "lower-bound", "bound": "queue"}
+    if calm < most:
+        patience = {"value_cycles": calm, "by": "none", "gap_cycles": most - calm}
+    steps = {"ii": step(ii, limits), "margin": patience, "length": step(length, {"critical-path": shortest})}
     work = {u: sum(r.amount * r.cycles for op in graph.ops for r in op.reservations if r.unit == u) for u in machine.units}
     return Schedule.model_validate(
         {
@@ -197,7 +201,7 @@ def write_schedule(
                 "hash": canonical_hash(machine.model_dump(mode="json")),
             },
             "options": options.model_dump(mode="json"),
-            "ii_cycles": ii, "length_cycles": length, "lower_bounds_cycles": limits,
+            "ii_cycles": ii, "margin_cycles": calm, "length_cycles": length, "lower_bounds_cycles": limits,
             "groups": [
                 {
                     "name": name, "warps": max(graph.op(op).warps for op in ops),
@@ -227,6 +231,24 @@ def write_schedule(
             "provenance": {"twill": "0", "command": "written by hand"},
         }
     )  # fmt: skip
+
+
+def margin(graph: LoopGraph, machine: Machine, options: Options, starts: Mapping[str, int], group: Mapping[str, str],
+           ii: int) -> tuple[int, int]:  # fmt: skip
+    """The margin, and the largest that counts."""
+    step = int(machine.costs["margin_step"].value) if "margin_step" in machine.costs else 1
+    queue: dict[str, int] = {}
+    for op in graph.ops:
+        if machine.queued(op.unit) and op.asynchronous and not op.variable_latency:
+            queue[op.name] = max((r.offset + r.cycles for r in op.reservations if r.unit == op.unit), default=0)
+    most = max(queue.values(), default=0) // step * step
+    left = [most]
+    for e in graph.edges if "queueing" not in options.without else ():
+        ahead = max((queue[w] for w in queue if group[w] != group[e.src] and graph.op(w).unit == graph.op(e.src).unit), default=0)
+        if queue.get(e.src) and not queue.get(e.dst) and ahead:
+            cost = e.same_group_cycles if group[e.src] == group[e.dst] else crossing_cost(e, options)
+            left.append(starts[e.dst] + e.distance * ii - starts[e.src] - e.latency_cycles - cost - ahead)
+    return max(0, min(left)) // step * step, most
 
 
 def _issue_order(graph: LoopGraph, ops: Iterable[str], starts: Mapping[str, int], ii: int) -> list[str]:

@@ -47,6 +47,12 @@ for _name in ("groups", "handovers", "waits", "register_peak", "slack_cycles"):
 
 
 @corruption
+def margin(data: Data, s: Schedule, machine: Machine) -> Expected | None:
+    data["margin_cycles"] += 1
+    return Expected("margin", ("margin_cycles",))
+
+
+@corruption
 def status(data: Data, s: Schedule, machine: Machine) -> Expected | None:
     data["status"] = "feasible" if s.status == "optimal" else "optimal"
     return Expected("proof", ("status",))
@@ -102,6 +108,20 @@ for _name in ("ii", "length"):
     _step(_name, "gap_cycles", though_closed)
     _step(_name, "bound", beside_refutation)
     _step(_name, "refuted_cycles", beside_nothing)
+
+
+def out_of_reach(step: Data, s: Schedule) -> None:
+    step.update(by="none", bound=None, refuted_cycles=None, gap_cycles=10**6)
+
+
+_step("margin", "value_cycles", one_more)
+_step("margin", "refuted_cycles", two_below)
+_step("margin", "bound", of_no_meaning)
+_step("margin", "bound", without_name)
+_step("margin", "gap_cycles", out_of_reach)
+_step("margin", "gap_cycles", though_closed)
+_step("margin", "bound", beside_refutation)
+_step("margin", "refuted_cycles", beside_nothing)
 
 
 @corruption

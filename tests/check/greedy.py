@@ -29,9 +29,16 @@ def greedy_starts(graph: LoopGraph, machine: Machine, groups: Mapping[str, Seque
             for c in range(begin, begin + n):
                 row[c % ii] += amount
 
+    def behind(e: Edge) -> int:
+        """An MMA of another group may come before one that somebody waits for."""
+        if {graph.op(e.src).unit, graph.op(e.dst).unit} & {"tensor"} != {graph.op(e.src).unit}:
+            return 0
+        others = [r.cycles for w in graph.ops for r in w.reservations if r.unit == w.unit == "tensor" and group[w.name] != group[e.src]]
+        return max(others, default=0)
+
     def gap(e: Edge) -> int:
         cost = e.same_group_cycles if group[e.src] == group[e.dst] else e.cross_group_cycles
-        return e.latency_cycles + cost - e.distance * ii
+        return e.latency_cycles + cost + behind(e) - e.distance * ii
 
     starts: dict[str, int] = {}
     inside = nx.DiGraph()

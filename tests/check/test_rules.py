@@ -14,10 +14,11 @@ import pytest
 from twill.check import CheckedSchedule, CheckReport, Finding, check_schedule, checked
 from twill.check.bounds import critical_path, lower_bounds
 from twill.check.facts import SWITCHABLE, facts_of
+from twill.check.queues import margin_cycles
 from twill.check.registers import pressure, registers_per_thread
 from twill.check.storage import lifetime
 from twill.errors import EXIT_REFUSED, CheckFailed, TwillError
-from twill.model.graph import Buffer, Edge, LoopGraph, Op, Reader
+from twill.model.graph import Buffer, Edge, LoopGraph, Op, Reader, Reservation
 from twill.model.machine import Machine
 from twill.model.schedule import Options, Schedule
 
@@ -195,6 +196,9 @@ def test_rules_switched_off_are_not_enforced(rule: str) -> None:
     groups_allowed = 4
     if rule == "hand-over":
         starts["AD"] = 345
+    elif rule == "queueing":
+        graph, groups["other"], starts["M9"] = with_another_mma(graph), ("M9",), 300
+        groups_allowed = 5
     elif rule == "capacity":
         graph = graph.model_copy(update={"ops": tuple(_greedy_for_alu(op) for op in graph.ops)})
         starts["ST"] = 590
@@ -224,6 +228,38 @@ def test_rules_switched_off_are_not_enforced(rule: str) -> None:
         options = Options(groups=groups_allowed, max_copies=4, without=(*crossing, *without))
         schedule = write_schedule(graph, machine, ii=ii, starts=starts, groups=groups, placed=placed, options=options)
         assert rules(check_schedule(schedule, machine)) == (set() if without else {rule})
+
+
+def with_another_mma(graph: LoopGraph) -> LoopGraph:
+    """M9, which needs nothing and which nobody needs, keeps the tensor core for 30 cycles."""
+    held = (Reservation(unit="tensor", cycles=30, amount=100),)
+    m9 = Op(name="M9", kind="mma", unit="tensor", latency_cycles=30, issue_cycles=10, asynchronous=True, warps=1, reservations=held)
+    return graph.model_copy(update={"ops": (*graph.ops, m9)})
+
+
+@pytest.mark.parametrize(("ad", "home", "margin"), [(390, "other", 0), (397, "other", 7), (360, "mma", 50)])
+def test_margin_is_what_is_left_behind_another_mma(ad: int, home: str, margin: int) -> None:
+    """MM is ready for AD at 360; in another group M9 may come first, in its own it cannot: 50 cycles are all that counts."""
+    groups = dict(RING_GROUPS)
+    groups[home] = (*groups.get(home, ()), "M9")
+    starts = {**RING_STARTS, "M9": 300, "AD": ad, "ST": ad + 150}
+    machine, options = handmade_machine(), Options(groups=5, max_copies=4, without=("register-tiles",))
+    placed = {**RING_PLACED, "T": (0, 1)}
+    schedule = write_schedule(
+        with_another_mma(ring_graph()), machine, ii=260, starts=starts, groups=groups, placed=placed, options=options
+    )  # fmt: skip
+    assert check_schedule(schedule, machine).ok
+    assert schedule.margin_cycles == margin_cycles(facts_of(schedule, machine)) == margin
+
+
+def test_queueing_message_gives_the_numbers() -> None:
+    starts, groups = {**RING_STARTS, "M9": 300}, {**RING_GROUPS, "other": ("M9",)}
+    machine, options = handmade_machine(), Options(groups=5, max_copies=4, without=("register-tiles",))
+    schedule = write_schedule(
+        with_another_mma(ring_graph()), machine, ii=220, starts=starts, groups=groups, placed=RING_PLACED, options=options
+    )  # fmt: skip
+    f = only(check_schedule(schedule, machine), "queueing")
+    assert f.message == "queueing: AD at cycle 360: MM->AD: MM may be late by 30 cycles, behind M9 of group other; 0 are left"
 
 
 def _greedy_for_alu(op: Op) -> Op:

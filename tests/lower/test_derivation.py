@@ -123,9 +123,9 @@ def test_named_barrier_takes_both_sides() -> None:
 
 
 def test_overlaid_buffers_take_turns() -> None:
-    """dQ has the columns of dP: dQ waits until dK has read dS there, dP of the next iteration until dQ has been read."""
+    """dQ has the columns of dP: it comes after dK, which has read dS there, in the order of their role; the next dP waits for it."""
     _, program = shipped("sm100_attn_bwd_d128")
-    assert program.barrier("dPdS_left_for_DQ").guards == ("overlay dQ after dPdS by DK",)
+    assert dict(program.redundant)["overlay dQ after dPdS by DK"] == "DK[i] done, then DQ[i] begins (tensor pipe)"
     assert all(g.startswith("overlay dPdS after dQ by DQLD") for g in program.barrier("dQ_left_for_DP").guards)
 
 

@@ -113,8 +113,10 @@ def test_unsat_fewer_warps_even_if_waits_may_hold_up_other_work() -> None:
 
 
 def test_three_groups_do_if_the_softmax_groups_issue_their_mmas_too() -> None:
-    s = best("attn_fwd", "b200", groups=3, without=("blocking", "exposed-wait"))
-    assert s.ii_cycles <= best("attn_fwd", "b200").ii_cycles
+    # as long as nobody minds that their MMAs are in no order
+    free = ("blocking", "exposed-wait", "queueing")
+    s = best("attn_fwd", "b200", groups=3, without=free)
+    assert s.ii_cycles <= best("attn_fwd", "b200").ii_cycles < best("attn_fwd", "b200", groups=3, without=free[:2]).ii_cycles
     for x in SUBTILES:
         assert mates(s, f"EXP_{x}0") >= {f"QK_{x}", f"PV_{x}0", f"PV_{x}1", f"RESC_{other(x)}"}
 
@@ -167,8 +169,10 @@ def test_hopper_forward_has_a_load_warp_and_two_consumers() -> None:
     s = best("attn_fwd", "h200")
     consumers = {frozenset(f"{name}_{x}" for name in ("QK", "MAX", "EXP", "SUM", "CVT", "RESC", "PV")) for x in SUBTILES}
     assert partition(s) == {frozenset({"LK", "LV"}), *consumers}
-    assert s.proof.ii.bound == "resource"
-    assert s.utilization["tensor"] == 1.0
+    calm = best("attn_fwd", "h200", without=("queueing",))
+    assert calm.proof.ii.bound == "resource"
+    assert calm.utilization["tensor"] == 1.0
+    assert calm.ii_cycles < s.ii_cycles, "results that may be late take their time"
 
 
 def test_hopper_forward_is_skewed() -> None:
@@ -178,6 +182,19 @@ def test_hopper_forward_is_skewed() -> None:
         assert hidden(s, f"EXP_{x}", (f"QK_{y}", f"PV_{y}")) > 0.5, f"while {x} does exp, {y} holds the tensor core"
         assert stage(s, f"QK_{x}") < stage(s, f"PV_{x}"), "QK of the next tile comes before PV"
     assert side_by_side(s, "EXP_a", "EXP_b") == 0
+
+
+def test_hopper_forward_with_three_consumers_is_in_the_order_of_flash_attention_3() -> None:
+    # the order that was fastest on an H200: QK of the next tile, rescale and PV of this one, then the softmax of the next beside PV
+    s = best("attn_fwd", "h200", "192x80", 3, settings=(("rescale", "conditional"),))
+    tensor_bound = s.lower_bounds_cycles["resource"]
+    assert s.ii_cycles == tensor_bound
+    assert s.margin_cycles == 320
+    for x in "abc":
+        ops = next(g.ops for g in s.groups if f"QK_{x}" in g.ops)
+        turned = (*ops[ops.index(f"QK_{x}") :], *ops[: ops.index(f"QK_{x}")])
+        assert [o for o in turned if o[:2] in ("QK", "PV", "MA", "EX")] == [f"QK_{x}", f"PV_{x}", f"MAX_{x}", f"EXP_{x}"]
+        assert stage(s, f"PV_{x}") > stage(s, f"QK_{x}")
 
 
 # Hopper backward
@@ -204,16 +221,24 @@ def synchronous_span(machine_tile: tuple[str | None, int | None], x: str, **opti
 
 @pytest.mark.parametrize("x", SUBTILES)
 def test_hopper_backward_does_not_overlap_iterations(x: str) -> None:
-    # all element-wise work of an iteration, dQ staging included, is over before the scores of the next are begun
-    span, ii = synchronous_span((None, None), x)
+    # in the paper's model all element-wise work of an iteration, dQ staging included, is over before the scores of the next are begun
+    span, ii = synchronous_span((None, None), x, without=("queueing",))
     assert span <= ii
+
+
+def test_hopper_backward_overlaps_iterations_where_results_may_be_late() -> None:
+    # not overlapping any costs 4 % then
+    s = best("attn_bwd", "h200")
+    assert s.proof.ii.bound == "resource"
+    assert any(synchronous_span((None, None), x)[0] > s.ii_cycles for x in SUBTILES)
+    assert best("attn_bwd", "h200", max_copies=2).ii_cycles > 1.03 * s.ii_cycles
 
 
 def test_hopper_backward_is_skewed() -> None:
     s = best("attn_bwd", "h200")
     for x in SUBTILES:
         y = other(x)
-        assert hidden(s, f"EXP_{x}", tuple(n for n in mates(s, f"QK_{y}") if op(s, n).unit == "tensor")) > 1 / 3
+        assert hidden(s, f"EXP_{x}", tuple(n for n in mates(s, f"QK_{y}") if op(s, n).unit == "tensor")) > 0.5
 
 
 def test_registers_are_what_keeps_hopper_backward_from_overlapping_iterations() -> None:

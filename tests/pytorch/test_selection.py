@@ -135,9 +135,9 @@ def test_registering_takes_effect_for_signatures_seen_before(gpu: PaperGpu, own_
 
 def test_registering_a_file_again_replaces_it(own_file: Path) -> None:
     first = twill.register_kernel(own_file)
-    own_file.write_text(own_file.read_text().replace("I = 2284", "I = 2000"))
+    own_file.write_text(re.sub(r"I = \d+", "I = 2000", own_file.read_text()))
     second = twill.register_kernel(own_file)
-    assert (first.interval_cycles, second.interval_cycles) == (2284, 2000)
+    assert first.interval_cycles != second.interval_cycles == 2000
     assert [k for k in kernels() if k.own] == [second]
 
 
@@ -148,7 +148,7 @@ DAMAGE = {
     "keys not a number": (lambda t: t.replace("keys=128", "keys=True"), "keys in TILES"),
     "no schedule": (lambda t: re.sub(r"SCHEDULE = .*", "SCHEDULE = None", t), "the hash of its schedule"),
     "no tile library": (lambda t: t.replace("from twill.emit.sm90 import tiles", "import tiles"), "the import of a tile library"),
-    "no cycles": (lambda t: t.replace("I = 2284 cycles", "fast"), "its cycles an iteration"),
+    "no cycles": (lambda t: re.sub(r"I = \d+ cycles", "fast", t), "its cycles an iteration"),
     "half a file": (lambda t: t + ")", "cannot be read as a kernel"),
 }
 

@@ -21,25 +21,58 @@ Groups = Mapping[str, int]
 @dataclass(frozen=True)
 class Best:
     ii_cycles: int
+    margin_cycles: int
     length_cycles: int
     starts: Starts
     groups: Groups
 
 
 def optimum(graph: LoopGraph, machine: Machine, options: Options) -> Best | None:
-    """The smallest I, then L; None if no I up to ``options.max_ii_cycles`` has a schedule."""
+    """The smallest I, then the largest margin, then the smallest L; None if no I up to ``options.max_ii_cycles`` has a schedule."""
     assert options.max_ii_cycles is not None
     unit = options.time_unit_cycles
     partitions = [g for g in _partitions([op.name for op in graph.ops]) if broken_by_groups(graph, machine, options, g) is None]
     for ii in range(unit, options.max_ii_cycles + 1, unit):
-        by_length: dict[int, list[Starts]] = {}
-        for starts in _start_vectors(graph, machine, options, ii):
-            by_length.setdefault(length_of(graph, options, starts), []).append(starts)
-        for length, vectors in sorted(by_length.items()):
-            for starts, groups in product(vectors, partitions):
-                if broken_rule(graph, machine, options, ii, starts, groups) is None:
-                    return Best(ii, length, starts, groups)
+        vectors = [(length_of(graph, options, starts), starts) for starts in _start_vectors(graph, machine, options, ii)]
+        vectors.sort(key=lambda v: v[0])
+        best: Best | None = None
+        for (length, starts), groups in product(vectors, partitions):
+            margin = margin_of(graph, machine, options, ii, starts, groups)
+            if best is not None and (margin, -length) <= (best.margin_cycles, -best.length_cycles):
+                continue
+            if broken_rule(graph, machine, options, ii, starts, groups) is None:
+                best = Best(ii, margin, length, starts, groups)
+        if best is not None:
+            return best
     return None
+
+
+def _queue(graph: LoopGraph, machine: Machine, name: str) -> int:
+    """Cycles for which an op keeps its queued unit from its issue on; 0 if it is not queued."""
+    op = graph.op(name)
+    if not op.asynchronous or op.variable_latency or not machine.queued(op.unit):
+        return 0
+    return max([0, *(r.offset + r.cycles for r in op.reservations if r.unit == op.unit)])
+
+
+def patience(graph: LoopGraph, machine: Machine, options: Options, ii: int, starts: Starts, groups: Groups) -> list[int]:
+    """For every wait for a queued op that has a queued op of its unit in another group: the cycles left beyond the longest of these."""
+    left = []
+    for e in graph.edges:
+        if not _queue(graph, machine, e.src) or _queue(graph, machine, e.dst):
+            continue
+        unit = graph.op(e.src).unit
+        others = [_queue(graph, machine, w.name) for w in graph.ops if w.unit == unit and groups[w.name] != groups[e.src]]
+        if any(others):
+            ready = starts[e.src] + e.latency_cycles + _crossing(e, options, groups) + max(others)
+            left.append(starts[e.dst] + e.distance * ii - ready)
+    return left
+
+
+def margin_of(graph: LoopGraph, machine: Machine, options: Options, ii: int, starts: Starts, groups: Groups) -> int:
+    """In cycles, the tiny machine having no step; negative if the rule queueing is broken."""
+    most = max(_queue(graph, machine, op.name) for op in graph.ops)
+    return min([most, *patience(graph, machine, options, ii, starts, groups)]) if _on(options, "queueing") else most
 
 
 def length_of(graph: LoopGraph, options: Options, starts: Starts) -> int:
@@ -58,6 +91,8 @@ def broken_rule(graph: LoopGraph, machine: Machine, options: Options, ii: int, s
     for e in graph.edges:
         if starts[e.dst] + e.distance * ii < starts[e.src] + e.latency_cycles + _crossing(e, options, groups):
             return "dependence"
+    if _on(options, "queueing") and any(left < 0 for left in patience(graph, machine, options, ii, starts, groups)):
+        return "queueing"
     return (
         broken_by_groups(graph, machine, options, groups)
         or _broken_by_units(graph, machine, options, ii, starts)

@@ -18,7 +18,7 @@ FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthChec
 
 
 def agree(graph: LoopGraph, choice: Options) -> None:
-    """Same I and L, or both none; and what the solver wrote is legal, groups and all."""
+    """Same I, margin and L, or both none; and what the solver wrote is legal, groups and all."""
     validate_graph(graph, TINY)
     best = optimum(graph, TINY, choice)
     outcome = solver.solve(graph, TINY, choice)
@@ -28,7 +28,7 @@ def agree(graph: LoopGraph, choice: Options) -> None:
         return
     schedule = outcome.schedules[0]
     assert outcome.status == schedule.status == "optimal"
-    assert (schedule.ii_cycles, schedule.length_cycles) == (best.ii_cycles, best.length_cycles)
+    assert (schedule.ii_cycles, schedule.margin_cycles, schedule.length_cycles) == (best.ii_cycles, best.margin_cycles, best.length_cycles)
     starts = {op.name: op.start_cycle for op in schedule.ops}
     number = {group.name: i for i, group in enumerate(schedule.groups)}
     groups = {op.name: number[op.group] for op in schedule.ops}

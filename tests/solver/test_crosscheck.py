@@ -42,7 +42,7 @@ def agree(graph: LoopGraph, choice: Options) -> None:
         return
     w = found.witness
     assert w is not None
-    assert (w.ii_cycles, w.length_cycles) == (best.ii_cycles, best.length_cycles)
+    assert (w.ii_cycles, found.margin_cycles, w.length_cycles) == (best.ii_cycles, best.margin_cycles, best.length_cycles)
     assert broken_rule(graph, TINY, choice, w.ii_cycles, w.starts, w.groups) is None
     report = crosscheck(as_schedule(graph, choice, best), TINY, timeout_s=60, workers=1)
     assert report.accepted and report.agrees and report.confirms
@@ -76,7 +76,7 @@ def test_accepts_exactly_the_legal_schedules(data: st.DataObject, graph: LoopGra
     starts = {name: t - first for name, t in starts.items()}
     groups = {op.name: data.draw(st.integers(0, 2)) for op in graph.ops}
     length = -(-max(starts[op.name] + op.span_cycles for op in graph.ops) // choice.time_unit_cycles) * choice.time_unit_cycles
-    schedule = as_schedule(graph, choice, Best(ii, length, starts, groups))
+    schedule = as_schedule(graph, choice, Best(ii, 0, length, starts, groups))
     report = crosscheck(schedule, TINY, timeout_s=60, workers=1, length=False)
     assert report.accepted == (broken_rule(graph, TINY, choice, ii, starts, groups) is None)
 
@@ -91,6 +91,7 @@ def as_schedule(graph: LoopGraph, choice: Options, best: Best) -> Schedule:
         machine=MachineRef(name=TINY.name, arch=TINY.arch, target=TINY.target, hash=""),
         options=choice,
         ii_cycles=best.ii_cycles,
+        margin_cycles=best.margin_cycles,
         length_cycles=best.length_cycles,
         lower_bounds_cycles={},
         groups=tuple(
@@ -109,7 +110,7 @@ def as_schedule(graph: LoopGraph, choice: Options, best: Best) -> Schedule:
         buffers=(),
         handovers=(),
         rank=Rank(groups=len(names), handovers=0, waits=0, register_peak=0, slack_cycles=0),
-        proof=Proof(ii=none, length=none, rank_proved=False, model_hash="", solver="", solver_version="", seed=0, queries=0),
+        proof=Proof(ii=none, margin=none, length=none, rank_proved=False, model_hash="", solver="", solver_version="", seed=0, queries=0),
         utilization={},
         provenance=Provenance(twill="", command=""),
     )
@@ -135,7 +136,7 @@ def toy() -> LoopGraph:
 
 
 TOY_OPTIONS = Options(groups=3, max_copies=2, max_ii_cycles=8)
-TOY_BEST = Best(2, 4, {"S": 0, "P": 2, "O": 3}, {"S": 0, "P": 1, "O": 0})
+TOY_BEST = Best(2, 0, 4, {"S": 0, "P": 2, "O": 3}, {"S": 0, "P": 1, "O": 0})
 
 
 def test_toy_of_the_paper() -> None:
@@ -152,14 +153,14 @@ def test_report_on_the_optimum() -> None:
 
 
 def test_report_refuses_one_wrong_start() -> None:
-    wrong = Best(2, 4, TOY_BEST.starts | {"P": 3}, TOY_BEST.groups)
+    wrong = Best(2, 0, 4, TOY_BEST.starts | {"P": 3}, TOY_BEST.groups)
     report = crosscheck(as_schedule(toy(), TOY_OPTIONS, wrong), TINY, timeout_s=30, workers=1)
     assert report.accepted is False and report.ii_feasible is True
     assert not report.agrees
 
 
 def test_report_finds_a_smaller_ii_and_a_shorter_length() -> None:
-    slow = Best(3, 5, {"S": 0, "P": 2, "O": 4}, TOY_BEST.groups)
+    slow = Best(3, 0, 5, {"S": 0, "P": 2, "O": 4}, TOY_BEST.groups)
     report = crosscheck(as_schedule(toy(), TOY_OPTIONS, slow), TINY, timeout_s=30, workers=1)
     assert report.accepted is True
     assert (report.smaller_ii, report.length) == ("found", "found")

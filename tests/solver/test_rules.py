@@ -36,8 +36,17 @@ def test_hand_over() -> None:
     assert all(h.cost_cycles == same[h.edge] for h in free.handovers)
 
 
+def test_queueing_makes_results_late() -> None:
+    s, free = best("attn_fwd", "h200"), best("attn_fwd", "h200", without=("queueing",))
+    assert free.ii_cycles == free.lower_bounds_cycles["resource"] < s.ii_cycles
+    issues = {o.name: o.start_cycle for o in s.ops}
+    for x, y in ("ab", "ba"):
+        ahead = max(r.cycles for r in s.graph.op(f"PV_{y}").reservations)
+        assert issues[f"MAX_{x}"] - issues[f"QK_{x}"] - s.graph.op(f"QK_{x}").latency_cycles >= ahead
+
+
 def test_capacity() -> None:
-    both = best("attn_fwd", "h200", without=("capacity",))
+    both = best("attn_fwd", "h200", without=("capacity", "queueing"))
     assert both.utilization["tensor"] > 1.0
     assert both.ii_cycles < best("attn_fwd", "h200").lower_bounds_cycles["resource"]
 
@@ -65,10 +74,12 @@ def test_variable_latency_makes_the_load_group() -> None:
         assert all(mates(free, load) - loads for load in loads)
 
 
-def test_exposed_wait_makes_the_mma_group() -> None:
+def test_exposed_wait_and_queueing_each_make_the_mma_group() -> None:
     s = best("attn_fwd", "b200")
-    assert mates(s, "QK_a") == {"QK_a", "PV_a0", "PV_a1", "QK_b", "PV_b0", "PV_b1"}
-    free = best("attn_fwd", "b200", without=("exposed-wait",))
+    for without in ((), ("exposed-wait",), ("queueing",)):
+        mmas = {"QK_a", "PV_a0", "PV_a1", "QK_b", "PV_b0", "PV_b1"}
+        assert mates(best("attn_fwd", "b200", without=without), "QK_a") == mmas
+    free = best("attn_fwd", "b200", without=("exposed-wait", "queueing"))
     assert {"QK_a", "MAX_a", "EXP_a0"} <= mates(free, "QK_a")
     assert {"QK_b", "MAX_b", "EXP_b0"} <= mates(free, "QK_b")
     assert free.ii_cycles < s.ii_cycles, "the separate group pays for its hand-overs"
@@ -102,7 +113,7 @@ def test_register_file_keeps_dq_with_the_consumers() -> None:
     assert {"QK_a", "QK_b"} & mates(s, "DQST_b")
     free = best("attn_bwd", "h200", without=("register-file",))
     assert not {"QK_a", "QK_b"} & (mates(free, "DQST_b") & mates(free, "DQST_a"))
-    assert len(free.groups) == 4
+    assert len(free.groups) == 5
     full = [32 * g.warps * g.registers_per_thread for g in free.groups if g.warps % 4 == 0]
     assert sum(full) > REGISTER_FILE
 

@@ -9,7 +9,7 @@ from twill.model.machine import Figure, Machine, Memory, RegisterFile, Unit
 from twill.model.schedule import Options
 
 RULES = (
-    "hand-over", "capacity", "memory", "placement", "variable-latency", "exposed-wait", "concurrency", "register-limit",
+    "hand-over", "queueing", "capacity", "memory", "placement", "variable-latency", "exposed-wait", "concurrency", "register-limit",
     "register-file", "blocking", "register-tiles", "warp-budget",
 )  # fmt: skip
 
@@ -28,7 +28,7 @@ TINY = Machine(
     mma_warps=4,
     max_ctas=1,
     units={
-        "x": Unit(capacity=figure(1), description="exclusive"),
+        "x": Unit(capacity=figure(1), description="exclusive, with a queue", queued=True),
         "y": Unit(capacity=figure(1), description="exclusive"),
         "c": Unit(capacity=figure(100), description="shared by percent"),
         "e": Unit(capacity=figure(2), description="only its average counts", elastic=True),

@@ -71,7 +71,7 @@ def test_open_gap_is_shown(schedule: Schedule) -> None:
     text = plain_text(summary(schedule.model_copy(update={"status": "feasible", "proof": proof})))
     assert "toy on toy (sm0): feasible" in text
     assert "a gap of 1 cycles" in text
-    assert "not proved best at this I and L: time ran out" in text
+    assert "not proved best of these: time ran out" in text
 
 
 def test_infeasible() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import InitVar, dataclass
 
-from twill.check import bounds, derived, proof, registers, storage, structure, timing, units, warps
+from twill.check import bounds, derived, proof, queues, registers, storage, structure, timing, units, warps
 from twill.check.facts import Facts, facts_of
 from twill.check.report import CheckReport, Finding
 from twill.errors import CheckFailed
@@ -22,6 +22,7 @@ Rule = Callable[[Facts], Iterator[Finding]]
 RULES: tuple[tuple[str, Rule], ...] = (
     ("completion", timing.completion),
     ("dependence", timing.dependence),
+    ("queueing", queues.queueing),
     ("capacity", units.capacity),
     ("memory", storage.memory),
     ("placement", storage.placement),
@@ -90,8 +91,10 @@ def check_schedule(schedule: Schedule, machine: Machine) -> CheckReport:
             *derived.handover_fields(facts, schedule),
             *derived.utilization_fields(facts, schedule),
             *bounds.bound_fields(facts, schedule.lower_bounds_cycles),
+            *queues.margin_field(facts, schedule),
             *derived.rank_fields(facts, schedule),
             *proof.ii_step(facts, schedule, in_force),
+            *proof.margin_step(facts, schedule),
             *proof.length_step(facts, schedule),
             *proof.status(facts, schedule),
             *proof.model_hash(facts, schedule),

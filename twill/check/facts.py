@@ -15,7 +15,7 @@ DEFINITIONS = ("uniqueness", "completion", "dependence")
 """Rules that say what a schedule is; they cannot be switched off."""
 
 SWITCHABLE = (
-    "hand-over", "capacity", "memory", "placement", "variable-latency", "exposed-wait", "blocking", "concurrency",
+    "hand-over", "queueing", "capacity", "memory", "placement", "variable-latency", "exposed-wait", "blocking", "concurrency",
     "register-limit", "register-file", "register-tiles", "warp-budget",
 )  # fmt: skip
 """Rules that ``options.without`` may name."""

@@ -6,20 +6,21 @@ from collections.abc import Callable, Iterable, Iterator
 
 from twill.check.bounds import critical_path, lower_bounds
 from twill.check.facts import Facts, ceil_div, round_up
+from twill.check.queues import most_margin, step_cycles
 from twill.check.report import Finding, finding
 from twill.model.graph import canonical_hash
 from twill.model.schedule import ProofStep, Schedule
 
-__all__ = ["ii_step", "length_step", "model_hash", "status"]
+__all__ = ["ii_step", "length_step", "margin_step", "model_hash", "status"]
 
 
 def status(facts: Facts, schedule: Schedule) -> Iterator[Finding]:
-    """``optimal`` exactly if neither step is by ``none``."""
+    """``optimal`` exactly if no step is by ``none``."""
     proof = schedule.proof
-    open_steps = [name for name, step in (("ii", proof.ii), ("length", proof.length)) if step.by == "none"]
+    open_steps = [name for name, step in (("ii", proof.ii), ("margin", proof.margin), ("length", proof.length)) if step.by == "none"]
     right = "feasible" if open_steps else "optimal"
     if schedule.status != right:
-        why = f"proof.{' and proof.'.join(open_steps)} by none" if open_steps else "both proof steps closed"
+        why = f"proof.{' and proof.'.join(open_steps)} by none" if open_steps else "all proof steps closed"
         yield finding("proof", "status", None, f"with {why} it is {right!r}, the file says {schedule.status!r}")
 
 
@@ -41,6 +42,30 @@ def ii_step(facts: Facts, schedule: Schedule, legality: Iterable[Callable[[Facts
         at_shorter = facts.with_ii(shorter)
         if not any(True for rule in legality for _ in rule(at_shorter)):
             yield finding("proof", "proof.ii", None, f"{shorter} was not refuted: these starts, groups and stages are legal there")
+
+
+def margin_step(facts: Facts, schedule: Schedule) -> Iterator[Finding]:
+    """``proof.margin``: by the bound ``queue``, by refuting one step more, or open by what is left up to the bound."""
+    step, most, grain = schedule.proof.margin, most_margin(facts), step_cycles(facts)
+    value = schedule.margin_cycles
+    right = {
+        "lower-bound": ProofStep(value_cycles=value, by="lower-bound", bound="queue"),
+        "refutation": ProofStep(value_cycles=value, by="refutation", refuted_cycles=value + grain),
+        "none": ProofStep(value_cycles=value, by="none", gap_cycles=step.gap_cycles),
+    }[step.by]
+    for field in ProofStep.model_fields:
+        need, have = getattr(right, field), getattr(step, field)
+        if need != have:
+            yield finding(
+                "proof", f"proof.margin.{field}", None, f"{need} needed for a margin of {value} by {step.by}, the file says {have}"
+            )
+    if step.by == "lower-bound" and value != most:
+        yield finding("proof", "proof.margin.bound", None, f"the bound queue is {most}, which does not prove {value}; they must be equal")
+    if step.by == "refutation" and value >= most:
+        yield finding("proof", "proof.margin.by", None, f"{value} is all that counts; nothing larger can be refuted")
+    if step.by == "none" and not 0 < step.gap_cycles <= most - value:
+        text = f"must be from 1 to {most - value} = {most} - {value}, the file says {step.gap_cycles}"
+        yield finding("proof", "proof.margin.gap_cycles", None, text)
 
 
 def length_step(facts: Facts, schedule: Schedule) -> Iterator[Finding]:

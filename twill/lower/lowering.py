@@ -65,10 +65,11 @@ def _body(loop: Loop, role: str, barriers: tuple[Signal, ...], waits: tuple[OwnW
 
 
 def _arrivals(loop: Loop, op: str, barriers: tuple[Signal, ...], stage: int) -> list[Instruction]:
+    """What an op tells others; of overlaid storage first, since what another barrier lets go on may arrive there again."""
     after = loop.ops[op].asynchronous and not loop.waits_own(op)
     return [
         Arrive(s.barrier.name, stage, arrivals_of(loop, op), "after", op) if after else Arrive(s.barrier.name, stage, arrivals_of(loop, op))
-        for s in barriers
+        for s in sorted(barriers, key=lambda s: not s.barrier.guards[0].startswith("overlay "))
         if op in s.producers
     ]
 

@@ -202,6 +202,12 @@ class GraphBuilder:
         reader = Reader(op=op, hold_cycles=hold, distance=distance)
         self._values[value] = old.model_copy(update={"readers": (*old.readers, reader)})
 
+    def hold(self, value: str, op: str, *, distance: int = 0) -> None:
+        """``op`` works on a register value in place; whoever must wait for whom is said by other edges."""
+        old = self._values[value]
+        reader = Reader(op=op, hold_cycles=self._ops[op].issue_cycles, distance=distance)
+        self._values[value] = old.model_copy(update={"readers": (*old.readers, reader)})
+
     def reserve(self, memory: str, size: int) -> None:
         """Keep ``size`` of a memory for barriers, padding and statistics."""
         self._reserved[memory] = self._reserved.get(memory, 0) + size

@@ -47,6 +47,8 @@ class Unit(_Frozen):
     An ``elastic`` unit is shared smoothly: operations that meet there run slower instead of waiting, and their costs are those
     measured in company. Only its average load is limited, not each cycle's.
 
+    A ``queued`` unit works off asynchronous operations of all warp groups in the order in which they happen to be issued.
+
     ``capacity`` is what all operations together may hold in one cycle, in the unit of the figure: percent of
     the pipe for pipes, bytes per cycle for ports.
     """
@@ -54,6 +56,7 @@ class Unit(_Frozen):
     capacity: Figure
     description: str
     elastic: bool = False
+    queued: bool = False
 
 
 class Memory(_Frozen):
@@ -122,6 +125,10 @@ class Machine(_Frozen):
                 f"machine {self.name!r} has no cost figure {name!r}",
                 f"add [costs.{name!r}] with value, unit, source and evidence to its machine file",
             ) from None
+
+    def queued(self, unit: str) -> bool:
+        """Whether a unit works off what all warp groups issue in one queue; units that a machine does not have do not."""
+        return unit in self.units and self.units[unit].queued
 
     def capacity(self, unit: str) -> int:
         """Capacity of a functional unit, in the unit's own measure per cycle."""

@@ -105,7 +105,8 @@ class ProofStep(_Frozen):
     """Why one objective cannot be smaller.
 
     ``by`` is ``lower-bound`` (``bound`` names it), ``refutation`` (``refuted_cycles`` was proved impossible) or
-    ``none`` (time ran out; ``gap_cycles`` is the distance to the best bound known).
+    ``none`` (time ran out; ``gap_cycles`` is the distance to the best bound known). For the margin, which is to be large, the bound
+    ``queue`` is an upper one, and a refuted value lies above.
     """
 
     value_cycles: int
@@ -119,6 +120,7 @@ class Proof(_Frozen):
     """The proof record: what was shown, by which solver, of which model."""
 
     ii: ProofStep
+    margin: ProofStep
     length: ProofStep
     rank_proved: bool
     model_hash: str
@@ -129,7 +131,7 @@ class Proof(_Frozen):
 
 
 class Rank(_Frozen):
-    """The ranking among schedules of equal I and L, in this order; see ``docs/formulation.md`` section 3."""
+    """The ranking among schedules of equal I, margin and L, in this order; see ``docs/formulation.md`` section 3."""
 
     groups: int
     handovers: int
@@ -154,6 +156,7 @@ class Schedule(_Frozen):
     machine: MachineRef
     options: Options
     ii_cycles: int = Field(gt=0)
+    margin_cycles: int = Field(ge=0)
     length_cycles: int = Field(gt=0)
     lower_bounds_cycles: dict[str, int]
     groups: tuple[Group, ...]

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from twill.solver.encoding.build import Lazy
 from twill.solver.problem import BufferSpec, Problem, ValueSpec
+from twill.solver.queues import most_margin, rivals, step_cycles, waiting
 
-__all__ = ["Candidate", "broken", "group_needs", "lifetime", "place", "pressures", "rank_key", "stages_needed"]
+__all__ = ["Candidate", "broken", "group_needs", "lifetime", "margin", "place", "pressures", "rank_key", "stages_needed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,18 @@ def lifetime(p: Problem, c: Candidate, b: BufferSpec) -> tuple[int, int]:
         for r in b.readers
     )
     return start, max(start + 1, end)
+
+
+def margin(p: Problem, c: Candidate) -> int:
+    """By how much every result that may be late can be later than the rule queueing demands, in whole steps."""
+    least = most_margin(p)
+    for e in waiting(p) if p.on("queueing") else ():
+        ahead = [p.ops[w].queue for w in rivals(p, e.src) if c.groups[w] != c.groups[e.src]]
+        if not ahead:
+            continue
+        ready = c.starts[e.src] + (e.same if c.groups[e.src] == c.groups[e.dst] else e.cross)
+        least = min(least, c.starts[e.dst] + e.distance * c.ii - ready - max(ahead))
+    return least // step_cycles(p) * step_cycles(p)
 
 
 def stages_needed(p: Problem, c: Candidate, b: BufferSpec) -> int:

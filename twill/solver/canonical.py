@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from twill.solver.encoding.formula import ORIGIN, Clause, Diff, Formula
 
-__all__ = ["choices", "latest", "shortest", "smallest_ii"]
+__all__ = ["choices", "latest", "shortened", "shortest", "smallest_ii"]
 
 UNBOUNDED = 10**12
 
@@ -68,6 +68,17 @@ def latest(f: Formula, kept: list[Diff]) -> tuple[int, ...]:
     return tuple(t - first for t in starts)
 
 
+def _ends(f: Formula, d: Diff) -> bool:
+    """Whether an atom says that an op is over by the horizon."""
+    return d.a == ORIGIN and d.c1 == 0 and 0 <= d.b < f.ops
+
+
+def shortened(f: Formula, kept: list[Diff], spans: list[int]) -> tuple[int, ...]:
+    """Latest starts under the atoms with L as small as they allow."""
+    length = shortest(f, kept, spans)
+    return latest(f, [d._replace(c0=spans[d.b] - length) if _ends(f, d) else d for d in kept])
+
+
 def smallest_ii(f: Formula, kept: list[Diff], floor: int) -> int:
     """Smallest I that the choices allow, no less than ``floor``.
 
@@ -85,7 +96,7 @@ def smallest_ii(f: Formula, kept: list[Diff], floor: int) -> int:
 
 def shortest(f: Formula, kept: list[Diff], spans: list[int]) -> int:
     """Smallest L that the choices allow at the model's I."""
-    inner = [d for d in kept if not (d.a == ORIGIN and d.c1 == 0 and 0 <= d.b < f.ops)]
+    inner = [d for d in kept if not _ends(f, d)]
     early = [0] * f.nodes
     changed = True
     while changed:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from twill.errors import UsageError
-from twill.model.graph import LoopGraph
+from twill.model.graph import LoopGraph, Op
 from twill.model.machine import Machine
 from twill.model.schedule import Options
 
@@ -42,6 +42,7 @@ RULES: dict[str, Rule] = {
     r.name: r
     for r in (
         Rule("hand-over", "data that changes warp group pays for its barrier or its way through SMEM"),
+        Rule("queueing", "a result of the tensor core may come late by one operation of another warp group, which nothing keeps behind"),
         Rule("capacity", "a functional unit of the SM serves no more than it can in any cycle"),
         Rule("memory", "live buffers fit their memory (SMEM bytes, TMEM columns)"),
         Rule("placement", "buffers have fixed addresses that do not overlap while live"),
@@ -70,7 +71,11 @@ class UnitUse:
 
 @dataclass(frozen=True, slots=True)
 class OpSpec:
+    """``queue`` is how long an asynchronous op keeps its queued ``unit`` busy, 0 for all other ops."""
+
     name: str
+    unit: str
+    queue: int
     span: int
     issue: int
     latency: int
@@ -242,6 +247,12 @@ def _blocked_work(graph: LoopGraph) -> dict[str, frozenset[str]]:
     return {w: frozenset(free - reach(w)) for w in waiting}
 
 
+def _queue_cycles(op: Op, machine: Machine) -> int:
+    if not op.asynchronous or op.variable_latency or not machine.queued(op.unit):
+        return 0
+    return max((r.offset + r.cycles for r in op.reservations if r.unit == op.unit), default=0)
+
+
 def make_problem(graph: LoopGraph, machine: Machine, options: Options) -> Problem:
     """Resolve names to indices and options to rules in force."""
     rules = rules_in_force(options)
@@ -252,7 +263,8 @@ def make_problem(graph: LoopGraph, machine: Machine, options: Options) -> Proble
     blocks = _blocked_work(graph)
     ops = tuple(
         OpSpec(
-            name=op.name, span=op.span_cycles, issue=op.issue_cycles, latency=op.latency_cycles,
+            name=op.name, unit=op.unit, queue=_queue_cycles(op, machine), span=op.span_cycles,
+            issue=op.issue_cycles, latency=op.latency_cycles,
             asynchronous=op.asynchronous, variable=op.variable_latency,
             exposed=op.asynchronous and not op.variable_latency and op.name not in touches and op.name in waits,
             blocks=frozenset(index[x] for x in blocks.get(op.name, ())), warps=op.warps,

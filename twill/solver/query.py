@@ -14,7 +14,7 @@ RANK = ("groups", "handovers", "waits", "peak")
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Is there a schedule with this I, no longer than this, within these limits on its rank?
+    """Is there a schedule with this I, no longer than this, with at least this margin, within these limits on its rank?
 
     ``slots`` is the number of groups that the formula offers; with fewer than the options allow, only a "yes" counts.
     """
@@ -22,6 +22,7 @@ class Query:
     ii: int
     length: int
     slots: int
+    margin: int = 0
     groups: int | None = None
     handovers: int | None = None
     waits: int | None = None

@@ -26,11 +26,13 @@ from twill.solver.candidate import (
     group_needs,
     group_warps,
     lifetime,
+    margin,
     place,
     rank_key,
     spare_stages,
 )
 from twill.solver.problem import Problem
+from twill.solver.queues import most_margin, step_cycles
 from twill.solver.search import Found
 
 __all__ = ["make_schedule", "model_hash", "twill_version"]
@@ -99,6 +101,15 @@ def _step(value: int, floor: int, refuted: bool, unit: int, bound: str) -> Proof
     return ProofStep(value_cycles=value, by="lower-bound", bound=bound)
 
 
+def _margin_step(p: Problem, c: Candidate, found: Found) -> ProofStep:
+    value = margin(p, c)
+    if value == most_margin(p):
+        return ProofStep(value_cycles=value, by="lower-bound", bound="queue")
+    if value < found.margin_ceiling:
+        return ProofStep(value_cycles=value, by="none", gap_cycles=found.margin_ceiling - value)
+    return ProofStep(value_cycles=value, by="refutation", refuted_cycles=value + step_cycles(p))
+
+
 def _buffers(p: Problem, c: Candidate, stages: dict[str, int]) -> tuple[PlacedBuffer, ...]:
     offsets: dict[str, int] = {}
     for memory in p.memory:
@@ -123,7 +134,7 @@ def make_schedule(p: Problem, found: Found, c: Candidate, *, solver_version: str
     names, needs, warps = _group_names(p, c), group_needs(p, c), group_warps(p, c)
     stages = spare_stages(p, c)
     rank = rank_key(p, c)
-    optimal = (found.ii_floor * q, found.length_floor * q) == (c.ii, c.length(p))
+    optimal = (found.ii_floor * q, found.margin_ceiling, found.length_floor * q) == (c.ii, margin(p, c), c.length(p))
     groups = tuple(
         Group(name=names[g], warps=warps[g], registers_per_thread=needs[g],
               ops=tuple(p.ops[v].name for v in sorted(members, key=lambda v: (c.starts[v] % c.ii, v))))
@@ -145,6 +156,7 @@ def make_schedule(p: Problem, found: Found, c: Candidate, *, solver_version: str
                            hash=canonical_hash(p.machine.model_dump(mode="json"))),
         options=p.options,
         ii_cycles=c.ii,
+        margin_cycles=margin(p, c),
         length_cycles=c.length(p),
         lower_bounds_cycles=dict(found.bounds.values),
         groups=groups,
@@ -157,6 +169,7 @@ def make_schedule(p: Problem, found: Found, c: Candidate, *, solver_version: str
         rank=Rank(groups=rank[0], handovers=rank[1], waits=rank[2], register_peak=rank[3], slack_cycles=_slack(p, c, stages)),
         proof=Proof(
             ii=_step(c.ii, found.ii_floor * q, -(-found.bounds.best // q) * q < c.ii, q, found.bounds.binding),
+            margin=_margin_step(p, c, found),
             length=_step(c.length(p), found.length_floor * q, critical_path(p, c.ii, plain=True) < c.length(p), q, "critical-path"),
             rank_proved=found.rank_proved and optimal,
             model_hash=model_hash(p), solver="z3", solver_version=solver_version, seed=seed, queries=queries,

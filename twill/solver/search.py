@@ -1,9 +1,9 @@
-"""The search: smallest I, then smallest L, then the best rank, each with its proof.
+"""The search: smallest I, then the largest margin, then the smallest L, then the best rank, each with its proof.
 
 I: feasibility is monotone (``docs/formulation.md`` section 5), so ever larger steps up from the lower bound bracket
 the optimum; the choices of a schedule found tell how far down they reach, and the refutation of I - 1 is the
 proof. With reservation offsets monotonicity is not known, and every I from the bound up is refuted instead.
-L: monotone by definition. Rank: one number after the other, each refuted below its best value.
+Margin and L: monotone by definition. Rank: one number after the other, each refuted below its best value.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from twill.solver.bounds import Bounds, critical_path, fewest_groups, lower_bounds
-from twill.solver.candidate import Candidate, broken, rank_key
-from twill.solver.canonical import choices, latest, shortest, smallest_ii
+from twill.solver.candidate import Candidate, broken, margin, rank_key
+from twill.solver.canonical import choices, latest, shortened, smallest_ii
 from twill.solver.encoding.build import Encoded, Lazy, encode
 from twill.solver.encoding.formula import Diff, Formula
 from twill.solver.encoding.groups import sits
 from twill.solver.encoding.ranking import limit_rank
 from twill.solver.problem import Problem
 from twill.solver.query import RANK, Query
+from twill.solver.queues import most_margin, step_cycles, waiting
 from twill.solver.session import OutOfTime, Session
 
 __all__ = ["Found", "Search", "TooHard"]
@@ -27,13 +28,16 @@ __all__ = ["Found", "Search", "TooHard"]
 Progress = Callable[[str], None]
 EFFORT = 100_000_000
 QUICK = 10_000_000
+NEAR = 400
+"""A gap of less than this part of L is closed by asking just below the best."""
 
 
 @dataclass(slots=True)
 class Found:
     """What the search knows when it ends; floors count time units.
 
-    ``ii_floor`` and ``length_floor`` are proved lower bounds; equal to the best candidate's I and L when optimal.
+    ``ii_floor`` and ``length_floor`` are proved lower bounds; equal to the best candidate's I and L when optimal. ``margin_ceiling``,
+    in cycles, is a proved upper bound on the margin.
     ``refuted_ii``/``refuted_length`` say that the value just below was refuted by a query, not only by a bound.
     """
 
@@ -41,6 +45,7 @@ class Found:
     best: Candidate | None = None
     ranked: list[Candidate] = field(default_factory=list)
     ii_floor: int = 1
+    margin_ceiling: int = 0
     length_floor: int = 1
     refuted_ii: bool = False
     refuted_length: bool = False
@@ -62,9 +67,10 @@ class _Answer:
         unit = self.formula.unit
         return smallest_ii(self.formula, self.kept, floor * unit) // unit
 
-    def reachable_length(self, p: Problem) -> int:
-        """Smallest L, in time units, that the schedule's choices allow at its I."""
-        return shortest(self.formula, self.kept, [op.span for op in p.ops]) // self.formula.unit
+    def shortened(self, p: Problem) -> Candidate:
+        """The same choices at the smallest L that they allow; may break what the formula did not spell out."""
+        starts = shortened(self.formula, self.kept, [op.span for op in p.ops])
+        return replace(self.candidate, starts=starts)
 
 
 class TooHard(Exception):
@@ -107,6 +113,7 @@ class Search:
         self.unit = problem.unit_cycles
         self.fewest = min(problem.slots, fewest_groups(problem))
         self.slots = self.fewest
+        self.margin = 0
         self._ladder = [*((self.fewest, 8 + k) for k in range(1, 7)), (self.fewest + 1, 64)]
         self._loaded: Encoded | None = None
         self._key: tuple[int, int, int, Lazy] | None = None
@@ -115,9 +122,11 @@ class Search:
         """Find the best schedules; never raises for lack of time, but says so in the result."""
         found = Found(lower_bounds(self.p))
         found.ii_floor = -(-found.bounds.best // self.unit)
+        found.margin_ceiling = most_margin(self.p)
         try:
             self._smallest_ii(found)
             if found.best is not None:
+                self._largest_margin(found)
                 self._smallest_length(found)
                 self._best_rank(found, top)
         except OutOfTime:
@@ -138,6 +147,7 @@ class Search:
             return -(-cycles // self.unit)
 
         serial = sum(up(op.span) for op in self.p.ops) + sum(up(max(e.same, e.cross)) for e in self.p.edges)
+        serial += sum(1 for _ in waiting(self.p)) * up(max(op.queue for op in self.p.ops))
         return max(1, serial + sum(up(r.hold + r.cross) for b in self.p.buffers for r in b.readers))
 
     def horizon(self, ii: int) -> int:
@@ -179,20 +189,42 @@ class Search:
     def _length(self, c: Candidate) -> int:
         return c.length(self.p) // self.unit
 
+    # margin, in cycles
+
+    def _largest_margin(self, found: Found) -> None:
+        """All that counts first, then halfway between what is had and what is refuted."""
+        assert found.best is not None
+        ii, step = self._ii(found.best), step_cycles(self.p)
+        asked = found.margin_ceiling
+        while (have := margin(self.p, found.best)) < found.margin_ceiling:
+            answer = self.ask(replace(self.full_query(ii), margin=asked))
+            if answer is None:
+                found.margin_ceiling = asked - step
+            else:
+                found.best = answer.candidate
+                have = margin(self.p, found.best)
+                assert have >= asked, "the query does not limit the margin"
+            asked = have + max(1, (found.margin_ceiling - have + step) // step // 2) * step
+            self.say(f"I {found.best.ii}, margin {have}, at most {found.margin_ceiling}")
+        self.margin = have
+
     # L
 
     def _smallest_length(self, found: Found) -> None:
-        """The shortest schedule with few groups first; then the question whether more groups make it shorter."""
+        """The shortest schedule with few groups first; then the question whether more groups make it shorter.
+
+        Halving the gap beats proofs just below the best: the few "yes" that remain cost most.
+        """
         assert found.best is not None
         ii = self._ii(found.best)
         found.length_floor = critical_path(self.p, found.best.ii) // self.unit
-        probe, every = _Probe(), self.p.slots
+        every = self.p.slots
         floor = length = found.length_floor
         while found.length_floor < (best := self._length(found.best)):
             slots = every if floor == best else self.slots
             answer = self.ask(self._query(ii, best - 1 if floor == best else length, slots))
             if answer is not None:
-                found.best = answer.candidate
+                found.best = self._short(answer)
                 if slots == every:
                     self.slots = min(self.slots + 1, every)
                     floor = found.length_floor
@@ -202,14 +234,19 @@ class Search:
             else:
                 floor = length + 1
             best = self._length(found.best)
-            length = probe.next(floor, best, max(floor, answer.reachable_length(self.p)) if answer else None)
+            near = NEAR * (best - floor) < best
+            length = best - 1 if near else (floor + best) // 2
             self.say(f"I {ii * self.unit}, L >= {found.length_floor * self.unit}, best {best * self.unit}")
+
+    def _short(self, answer: _Answer) -> Candidate:
+        short = answer.shortened(self.p)
+        return short if broken(self.p, short, self.lazy) is None else answer.candidate
 
     # rank
 
     def _best_rank(self, found: Found, top: int) -> None:
         assert found.best is not None
-        base = Query(found.best.ii, found.best.length(self.p), self.p.slots)
+        base = Query(found.best.ii, found.best.length(self.p), self.p.slots, self.margin)
         seed: Candidate | None = found.best
         while seed is not None:
             best = self._lexicographic(base, seed)
@@ -239,7 +276,7 @@ class Search:
     # one query
 
     def _query(self, ii: int, length: int, slots: int) -> Query:
-        return Query(ii * self.unit, length * self.unit, slots)
+        return Query(ii * self.unit, length * self.unit, slots, self.margin)
 
     def full_query(self, ii: int) -> Query:
         """Is there any schedule with this I (in time units)?"""

@@ -21,17 +21,20 @@ ACCEPTED = {True: "accepts the schedule", False: "REFUSES the schedule", None: "
 
 def contradicted(report: CrosscheckReport, schedule: Schedule) -> bool:
     """Whether the second opinion denies something that the schedule claims: to be legal, or that nothing is better."""
-    claims = (schedule.proof.ii.by != "none" and report.smaller_ii == "found") or (
-        schedule.proof.length.by != "none" and report.length == "found"
-    )
-    return claims or (not report.agrees and report.smaller_ii != "found" and report.length != "found")
+    proof = schedule.proof
+    asked = ((proof.ii, report.smaller_ii), (proof.margin, report.margin), (proof.length, report.length))
+    if any(step.by != "none" and verdict == "found" for step, verdict in asked):
+        return True
+    return not report.agrees and all(verdict != "found" for _, verdict in asked)
 
 
 def crosscheck_in_words(report: CrosscheckReport, schedule: Schedule) -> str:
-    """One line about the schedule, one about I, one about L, and the conclusion."""
+    """One line about the schedule, one about I, one each about margin and L, and the conclusion."""
     unit = schedule.options.time_unit_cycles
     lines = [f"crosscheck: CP-SAT {ACCEPTED[report.accepted]}"]
     lines.append(f"  I = {schedule.ii_cycles - unit}: {VERDICTS[report.smaller_ii]}")
+    if report.margin is not None:
+        lines.append(f"  a margin of more than {schedule.margin_cycles} at I = {schedule.ii_cycles}: {VERDICTS[report.margin]}")
     if report.length is not None:
         lines.append(f"  L = {schedule.length_cycles - unit} at I = {schedule.ii_cycles}: {VERDICTS[report.length]}")
     if contradicted(report, schedule):

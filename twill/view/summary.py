@@ -12,7 +12,7 @@ from rich.text import Text
 
 from twill.model.schedule import Schedule
 from twill.view.parts import label, plain_table, stage_legend, stage_style, storage, unit_use
-from twill.view.words import bottleneck, bounds_in_words, counted, ii_in_words, length_in_words, rounding_in_words
+from twill.view.words import bottleneck, bounds_in_words, counted, ii_in_words, length_in_words, margin_in_words, rounding_in_words
 
 __all__ = ["facts", "summary", "title"]
 
@@ -35,9 +35,11 @@ def facts(schedule: Schedule, reasons: Mapping[str, str] | None = None) -> Table
     table.add_column(overflow="fold")
     rank, proved = (
         schedule.rank,
-        "proved best at this I and L" if schedule.proof.rank_proved else "not proved best at this I and L: time ran out",
+        "proved best of these" if schedule.proof.rank_proved else "not proved best of these: time ran out",
     )
     table.add_row("interval", ii_in_words(schedule))
+    if any(op.asynchronous and op.unit == "tensor" for op in schedule.graph.ops):
+        table.add_row("margin", margin_in_words(schedule))
     table.add_row("length", length_in_words(schedule))
     table.add_row("bottleneck", bottleneck(schedule))
     table.add_row("bounds on I", "\n".join(bounds_in_words(schedule.lower_bounds_cycles, reasons)))

@@ -6,7 +6,16 @@ from collections.abc import Mapping
 
 from twill.model.schedule import ProofStep, Schedule
 
-__all__ = ["bottleneck", "bounds_in_words", "busiest_unit", "counted", "ii_in_words", "length_in_words", "rounding_in_words"]
+__all__ = [
+    "bottleneck",
+    "bounds_in_words",
+    "busiest_unit",
+    "counted",
+    "ii_in_words",
+    "length_in_words",
+    "margin_in_words",
+    "rounding_in_words",
+]
 
 
 def counted(number: int, noun: str) -> str:
@@ -41,6 +50,18 @@ def _step_in_words(schedule: Schedule, step: ProofStep) -> str:
 def ii_in_words(schedule: Schedule) -> str:
     """``I = 2839 cycles, proved: 2838 is impossible``."""
     return f"I = {counted(schedule.ii_cycles, 'cycle')}, {_step_in_words(schedule, schedule.proof.ii)}"
+
+
+def margin_in_words(schedule: Schedule) -> str:
+    """``320 cycles for late results of the tensor core, proved: 384 is impossible``."""
+    step = schedule.proof.margin
+    if step.by == "lower-bound":
+        why = "proved: no more counts"
+    elif step.by == "refutation":
+        why = f"proved: {step.refuted_cycles} is impossible"
+    else:
+        why = f"not proved: {step.value_cycles + step.gap_cycles} is not ruled out"
+    return f"{counted(schedule.margin_cycles, 'cycle')} for late results of queued units, {why}"
 
 
 def length_in_words(schedule: Schedule) -> str:

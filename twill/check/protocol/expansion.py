@@ -74,6 +74,7 @@ class Expansion:
     def _role(self, name: str) -> None:
         role = next(r for r in self.facts.program.roles if r.name == name)
         previous: Event | None = None
+        told: Event | None = None
         groups: list[Event | None] = []
         for period in range(self.trip_count + role.stages - 1):
             for position, x in enumerate(role.body):
@@ -102,6 +103,11 @@ class Expansion:
                     self._line(here, self.arrival(site, i))
                     if x.when == "after":
                         self._line(self.end(x.op, i), self.arrival(site, i))
+                    else:
+                        # an arrival releases what its thread did before it, earlier arrivals included
+                        if told is not None:
+                            self._line(told, self.arrival(site, i))
+                        told = self.arrival(site, i)
                     self._line(self.arrival(site, i), self.completion(x.barrier, i))
                 elif isinstance(x, Wait) and i >= x.distance:
                     self._line(self.completion(x.barrier, i - x.distance), here)

@@ -55,7 +55,9 @@ def _arrivals(facts: ProtocolFacts, runs: Runs, b: Barrier) -> Iterator[Protocol
     for site, x in facts.arrivals(b.name):
         # arrive.expect_tx runs when the load is issued
         arrival = run.at(site, b.slots) if b.tx_bytes else run.arrival(site, b.slots)
-        if not run.before(run.completion(b.name, 0), arrival):
+        # a completion is over with the last arrival that makes it
+        made = not b.tx_bytes and all(run.before(run.arrival(other, 0), arrival) for other, _ in facts.arrivals(b.name))
+        if not made and not run.before(run.completion(b.name, 0), arrival):
             text = (
                 f"arrival for completion k+{b.slots}{f' after {x.op}' if x.op else ''} may come before completion k and count for it"
                 f" (phase overrun; {b.slots} slots); shows at trip count {b.slots + 1}"

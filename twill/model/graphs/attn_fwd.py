@@ -212,6 +212,7 @@ def _register_subtile(b: GraphBuilder, machine: Machine, p: AttnFwd, s: _Shape, 
     b.use(f"P_{x}", pv, hold_cycles=b.latency_cycles(pv), size_bytes=tile * 2)
     b.read("LV", pv, "V", hold_cycles=b.latency_cycles(pv))
     b.value(f"O_{x}", pv, s.rows * s.dv // threads, persistent=True)
+    b.hold(f"O_{x}", rs, distance=1)
     _link_statistics(b, p, s, x, [ex], pv, pv, "registers")
     return (qk, mx, ex, sm, cv, rs, pv)
 

@@ -52,6 +52,7 @@ class Query:
     Attributes
     ----------
     ii_cycles, length_max_cycles : I, and the largest L; None stands for ``max_copies`` times I.
+    margin_cycles : the least margin.
     shorten : look for the shortest schedule rather than for any.
     hint : a schedule to start from; it need not be legal.
     pin : every op starts and sits where the hint says.
@@ -60,6 +61,7 @@ class Query:
     problem: Problem
     ii_cycles: int
     length_max_cycles: int | None = None
+    margin_cycles: int = 0
     shorten: bool = False
     hint: Schedule | None = None
     pin: bool = False
@@ -90,7 +92,7 @@ def solve(query: Query, *, timeout_s: float, workers: int, seed: int) -> Answer:
     reach = windows(problem, ii, length)
     if reach is None:
         return Answer("refuted", time.monotonic() - began, searched=False)
-    frame = build_frame(problem, cp_model.CpModel(), reach, ii, length)
+    frame = build_frame(problem, cp_model.CpModel(), reach, ii, length, query.margin_cycles)
     _state_rules(frame, mirror=not query.pin)
     if query.hint is not None:
         _follow(frame, query.hint, pin=query.pin)

@@ -132,8 +132,8 @@ class Frame:
         return phase
 
 
-def build_frame(problem: Problem, model: cp_model.CpModel, windows: Windows, ii: int, length_max: int) -> Frame:
-    """Variables of times and groups, with dependences and completion."""
+def build_frame(problem: Problem, model: cp_model.CpModel, windows: Windows, ii: int, length_max: int, margin: int) -> Frame:
+    """Variables of times and groups, with dependences, a margin of at least that many cycles, and completion."""
     frame = Frame(problem, model, ii, length_max, windows, _anchor(problem).name)
     unit, gap = problem.unit, windows.gap
     for name in problem.ops:
@@ -154,7 +154,7 @@ def build_frame(problem: Problem, model: cp_model.CpModel, windows: Windows, ii:
         model.add(frame.start[op.name] >= frame.origin)
         model.add(frame.start[op.name] + op.span_cycles <= frame.origin + frame.length)
     _letters(frame)
-    _dependences(frame)
+    _dependences(frame, margin)
     _paths(frame)
     return frame
 
@@ -191,7 +191,7 @@ def _letters(frame: Frame) -> None:
             model.add(of_u == of_v)
 
 
-def _dependences(frame: Frame) -> None:
+def _dependences(frame: Frame, margin: int) -> None:
     for e in frame.problem.graph.edges:
         if e.src == e.dst:
             continue
@@ -200,6 +200,21 @@ def _dependences(frame: Frame) -> None:
         if cross != e.same_group_cycles:
             at_least += (e.same_group_cycles - cross) * frame.same(e.src, e.dst)
         frame.model.add(frame.start[e.dst] >= at_least)
+    _late_results(frame, margin)
+
+
+def _late_results(frame: Frame, margin: int) -> None:
+    """Rule queueing: an op of another group, and ``margin`` cycles more, may be ahead of every result that somebody waits for."""
+    for e, w in frame.problem.late:
+        cross = frame.problem.cross_cycles(e)
+        ready = frame.start[e.src] + e.latency_cycles + frame.problem.queue_cycles(w) + margin - e.distance * frame.ii
+        behind = ~frame.same(e.src, w)
+        if cross == e.same_group_cycles or e.src == e.dst:
+            frame.model.add(frame.start[e.dst] >= ready + e.same_group_cycles).only_enforce_if(behind)
+            continue
+        near = frame.same(e.src, e.dst)
+        frame.model.add(frame.start[e.dst] >= ready + e.same_group_cycles).only_enforce_if(behind, near)
+        frame.model.add(frame.start[e.dst] >= ready + cross).only_enforce_if(behind, ~near)
 
 
 def _paths(frame: Frame) -> None:

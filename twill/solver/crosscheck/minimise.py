@@ -1,4 +1,4 @@
-"""The smallest I, and at it the smallest L, by CP-SAT alone."""
+"""The smallest I, at it the largest margin, and at both the smallest L, by CP-SAT alone."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ class Optimum:
     """The best schedule found; None if there is none.
 
     ``ii_proved``: every smaller I was refuted (or, without a witness, every I up to the limit).
-    ``length_proved``: likewise for L. ``bound_cycles``: the I that longest paths and sums leave.
+    ``length_proved``: likewise for margin and L. ``bound_cycles``: the I that longest paths and sums leave.
     """
 
     witness: Witness | None
+    margin_cycles: int
     ii_proved: bool
     length_proved: bool
     bound_cycles: int | None
@@ -44,6 +45,7 @@ def _limit_cycles(problem: Problem) -> int:
     waits += [r.hold_cycles for v in problem.graph.values for r in v.readers]
     limit = problem.unit + sum(round_up(wait, problem.unit) for wait in waits)
     most = problem.options.max_ii_cycles
+    limit += len({id(e) for e, _ in problem.late}) * round_up(max(map(problem.queue_cycles, problem.ops)), problem.unit)
     return limit if most is None else min(limit, most // problem.unit * problem.unit)
 
 
@@ -70,7 +72,7 @@ def lower_bound_cycles(problem: Problem) -> int | None:
 def minimise(
     graph: LoopGraph, machine: Machine, options: Options, *, timeout_s: float, workers: int = 2, seed: int = 0, length: bool = True
 ) -> Optimum:
-    """Find the smallest I by bisection (by a scan if some reservation starts late: formulation, section 5), then the smallest L.
+    """Find the smallest I by bisection (a scan if reservations start late: formulation, section 5), the largest margin, the smallest L.
 
     Raises
     ------
@@ -89,13 +91,25 @@ def minimise(
 
     bound = lower_bound_cycles(problem)
     if bound is None:
-        return Optimum(None, True, True, None, seconds())
+        return Optimum(None, 0, True, True, None, seconds())
     best, proved = _scan(problem, bound, ask) if _late_reservations(graph) else _bisect(problem, bound, ask)
     if best is None or not length:
-        return Optimum(best, proved, best is None and proved, bound, seconds())
-    answer = ask(Query(problem, best.ii_cycles, best.length_cycles, shorten=True), 1.0)
+        return Optimum(best, 0, proved, best is None and proved, bound, seconds())
+    best, margin, largest = _calmest(problem, best, ask)
+    answer = ask(Query(problem, best.ii_cycles, best.length_cycles, margin, shorten=True), 1.0)
     short = answer.witness or best
-    return Optimum(short, proved, answer.shortest, bound, seconds())
+    return Optimum(short, margin, proved, largest and answer.shortest, bound, seconds())
+
+
+def _calmest(problem: Problem, best: Witness, ask: Ask) -> tuple[Witness, int, bool]:
+    """A schedule of the largest margin at this I, that margin, and whether a larger one was refuted; step by step down from the top."""
+    proved = True
+    for margin in range(problem.most_margin, 0, -problem.margin_step):
+        answer = ask(Query(problem, best.ii_cycles, margin_cycles=margin), PATIENCE)
+        if answer.witness:
+            return answer.witness, margin, proved
+        proved &= answer.status == "refuted"
+    return best, 0, proved
 
 
 def _late_reservations(graph: LoopGraph) -> bool:

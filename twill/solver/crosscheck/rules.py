@@ -17,6 +17,7 @@ __all__ = ["OPT_IN", "SWITCHABLE", "Problem"]
 SWITCHABLE = frozenset(
     {
         "hand-over",
+        "queueing",
         "capacity",
         "memory",
         "placement",
@@ -122,6 +123,37 @@ class Problem:
         late = {e.dst for e in self.graph.edges if self.ops[e.src].variable_latency}
         return frozenset(
             o.name for o in self.graph.ops if o.asynchronous and not o.variable_latency and o.name not in touching and o.name in late
+        )
+
+    def queue_cycles(self, name: str) -> int:
+        """How long an op holds up whatever is behind it in the queue of its unit; 0 for ops that queue nowhere."""
+        op = self.ops[name]
+        if self.machine.queued(op.unit) and op.asynchronous and not op.variable_latency:
+            return max((r.offset + r.cycles for r in op.reservations if r.unit == op.unit), default=0)
+        return 0
+
+    @cached_property
+    def margin_step(self) -> int:
+        figure = self.machine.costs.get("margin_step")
+        return max(1, int(figure.value)) if figure else 1
+
+    @cached_property
+    def most_margin(self) -> int:
+        """Larger margins do not count."""
+        return max(map(self.queue_cycles, self.ops)) // self.margin_step * self.margin_step
+
+    @cached_property
+    def late(self) -> tuple[tuple[Edge, str], ...]:
+        """Waits for queued ops, each with every queued op of the same unit that may come first (rule queueing)."""
+        if not self.rule("queueing"):
+            return ()
+        queued = [name for name in self.ops if self.queue_cycles(name)]
+        return tuple(
+            (e, w)
+            for e in self.graph.edges
+            if e.src in queued and e.dst not in queued
+            for w in queued
+            if w != e.src and self.ops[w].unit == self.ops[e.src].unit and frozenset((w, e.src)) not in self.together
         )
 
     @cached_property

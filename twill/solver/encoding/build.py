@@ -47,6 +47,8 @@ def encode(p: Problem, ii: int, horizon: int, lazy: Lazy) -> Encoded | None:
     groups.uniqueness(p, f)
     groups.separation(p, f)
     families.dependence(p, f)
+    if p.on("queueing"):
+        families.queueing(p, f)
     if p.on("capacity"):
         families.capacity(p, f, cumulative=lazy.cumulative)
     if p.on("concurrency"):

@@ -13,8 +13,11 @@ from collections.abc import Iterator
 from twill.solver.encoding.formula import ORIGIN, Diff, Formula
 from twill.solver.encoding.groups import same, sits, slots_of
 from twill.solver.problem import BufferSpec, Problem, UnitUse
+from twill.solver.queues import rivals, waiting
 
-__all__ = ["apart", "capacity", "completion", "concurrency", "copies", "dependence", "lifetimes", "memory", "symmetry"]
+__all__ = [
+    "apart", "capacity", "completion", "concurrency", "copies", "dependence", "late", "lifetimes", "memory", "queueing", "symmetry",
+]  # fmt: skip
 
 
 def completion(p: Problem, f: Formula, horizon: int) -> None:
@@ -39,6 +42,31 @@ def dependence(p: Problem, f: Formula) -> None:
             f.add(("hand-over", e.label), s if e.cross > e.same else -s, dear)
         elif e.same > e.cross:
             f.require(("hand-over", e.label), dear)
+
+
+def queueing(p: Problem, f: Formula) -> None:
+    """Whoever waits for a result of a queued unit is patient enough for one op of any other group ahead of it."""
+    late(p, f, "queueing", 0)
+
+
+def late(p: Problem, f: Formula, rule: str, margin: int) -> None:
+    """Results of queued ops may come later, by one op of another group and ``margin`` cycles."""
+    for e in waiting(p):
+        ahead: dict[int, int] = {}
+        for w in rivals(p, e.src):
+            ahead[p.team[w]] = max(ahead.get(p.team[w], 0), p.ops[w].queue)
+        near = same(p, f, e.src, e.dst)
+        for w, queue in ahead.items():
+            with_w = same(p, f, e.src, w)
+            if with_w == 0:
+                continue
+            label, more = (rule, f"{e.label} behind {p.ops[w].name}"), queue + margin
+            f.add(label, with_w, Diff(e.dst, e.src, e.cheapest + more, -e.distance))
+            dear = Diff(e.dst, e.src, max(e.same, e.cross) + more, -e.distance)
+            if e.cross > e.same and near != 0:
+                f.add(label, with_w, near, dear)
+            elif e.same > e.cross and near is not None:
+                f.add(label, with_w, -near if near else None, dear)
 
 
 def copies(f: Formula, low: int, high: int) -> Iterator[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from twill.solver.candidate import Candidate, same_modulo_order
-from twill.solver.encoding import registers
+from twill.solver.encoding import families, registers
 from twill.solver.encoding.build import Encoded
 from twill.solver.encoding.formula import ORIGIN, Diff, Formula, Literal
 from twill.solver.encoding.groups import same, sits, slots_of, used_literals
@@ -18,11 +18,13 @@ __all__ = ["limit_rank"]
 
 
 def limit_rank(p: Problem, encoded: Encoded, q: Query) -> None:
-    """At most so many cycles, groups, hand-overs, waits and registers; none of the excluded schedules."""
+    """At least this margin; at most so many cycles, groups, hand-overs, waits and registers; none of the excluded schedules."""
     f = encoded.formula
     if q.length < encoded.horizon:
         for v, op in enumerate(p.ops):
             f.require(("completion", op.name), Diff(ORIGIN, v, op.span - q.length, 0))
+    if q.margin and p.on("queueing"):
+        families.late(p, f, "margin", q.margin)
     if q.groups is not None:
         f.at_most(("rank", "groups"), [(1, u) for u in used_literals(p, f)], q.groups)
     if q.handovers is not None:
