@@ -25,7 +25,7 @@ CODE = (
 )
 USED = Resources(registers=168, stack_bytes=0, local_bytes=0, shared_bytes=1024)
 WANTED = Wanted((240, 24))
-PTX = Ptx(setmaxnreg=(240, 24), commit_groups=1, origin={})
+PTX = Ptx(setmaxnreg=(240, 24), groups=((5, 9),), origin={})
 
 
 def _kinds(code: tuple[str, ...] = CODE, used: Resources = USED, ptx: Ptx = PTX, wanted: Wanted = WANTED) -> list[str]:
@@ -93,7 +93,7 @@ def test_facts_of_ptx() -> None:
     ])  # fmt: skip
     found = read_ptx(text)
     assert found.setmaxnreg == (240, 24)
-    assert found.commit_groups == 1
+    assert found.groups == ((4, 5),)
     assert found.origin[3] == ("kernel.py", 31)
     assert found.origin[8] == ("lib/tiles/softmax.py", 75)
     assert 1 not in found.origin

@@ -103,13 +103,21 @@ def _serialise(listing: str) -> str:
     return re.sub(r"(HGMMA[^;]*?)(, gsb0)? ;", r"\1, gsb0 ;", listing)
 
 
-def _swap_mma_wait_and_arrival(listing: str) -> str:
-    """The arrival that frees V before the wait for the MMA that reads it."""
-    wait = _last(r"WARPGROUP\.DEPBAR\.LE gsb0, 0x0 ;", listing[: _last(r"HGMMA[^;]*;", listing).start()])
+def _swap_last_mma_wait_and_arrival(listing: str, before: int | None = None) -> str:
+    """The arrival that frees V before the wait for the MMA that reads it, behind the loop: no period is touched."""
+    wait = _last(r"WARPGROUP\.DEPBAR\.LE gsb0, 0x0 ;", listing[:before])
     arrival = re.search(r"@P\d SYNCS\.ARRIVE\.TRANS64\.A1T0[^;]*;", listing[wait.end() :])
     assert arrival is not None
-    start, end = wait.end() + arrival.start(), wait.end() + arrival.end()
-    return listing[: wait.start()] + listing[start:end] + listing[wait.end() : start] + wait.group() + listing[end:]
+    one, other = wait.end(), wait.end() + arrival.end()
+    # with the lines of PTX that stand before them
+    first, second = (listing.rindex("\t//##", 0, end) for end in (one, other))
+    assert first < one <= second < other
+    return listing[:first] + listing[second:other] + listing[one:second] + listing[first:one] + listing[other:]
+
+
+def _swap_mma_wait_and_arrival(listing: str) -> str:
+    """The same in the loop."""
+    return _swap_last_mma_wait_and_arrival(listing, _last(r"HGMMA[^;]*;", listing).start())
 
 
 def _swap_lines_of_waits(listing: str) -> str:
@@ -130,11 +138,22 @@ def _swap_lines_of_waits(listing: str) -> str:
         (_without(r"USETMAXREG\.DEALLOC\.CTAPOOL 0x18 ;"), "registers"),
         (lambda listing: listing.replace("MUFU.EX2", "STL [R1],", 1), "spills"),
         (_swap_mma_wait_and_arrival, "order"),
+        (_swap_last_mma_wait_and_arrival, "order"),
         (_swap_lines_of_waits, "order"),
         (_without(r"WARPGROUP\.DEPBAR\.LE gsb0, 0x1 ;"), "order"),
         (lambda listing: listing.replace("WARPGROUP.DEPBAR.LE gsb0, 0x1 ;", "WARPGROUP.DEPBAR.LE gsb0, 0x0 ;"), "order"),
     ],
-    ids=["serialised", "rise dropped", "fall dropped", "spill", "arrival first", "waits swapped", "wait lost", "wait for all"],
+    ids=[
+        "serialised",
+        "rise dropped",
+        "fall dropped",
+        "spill",
+        "arrival first",
+        "arrival first behind the loop",
+        "waits swapped",
+        "wait lost",
+        "wait for all",
+    ],
 )
 def test_corrupted_machine_code_is_refused(change: Callable[[str], str], kind: str) -> None:
     listing = _listing("sm90_attn_fwd_d128", PLAIN)

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from twill.build.order import Placed, compared, moves, placed, shape
+from twill.build.order import Placed, compared, moves, placed, shape, strays
 from twill.build.roles import Event, RoleCode
 from twill.build.sass import Instruction
 
@@ -158,3 +158,21 @@ def test_an_instruction_made_by_another_op_is_not_counted() -> None:
     functions = ["row_max" if x.line == 40 else "exp2" if x.line == 41 else None for x in body]
     (exp,) = [p for p in placed(CONSUMER, body, found, functions) if p.event.name == "EXP_a"]
     assert exp.at == (10,)
+
+
+GROUPS = ((13, 15), (23, 25))
+
+
+def test_the_order_of_a_whole_kernel() -> None:
+    assert strays(_body(CODE), GROUPS) is None
+
+
+@pytest.mark.parametrize(("first", "second"), list(itertools.pairwise(SKELETON)))
+def test_two_swapped_anywhere_are_out_of_order(first: int, second: int) -> None:
+    code = list(CODE)
+    code[first], code[second] = code[second], code[first]
+    found = strays(_body(tuple(code)), GROUPS)
+    assert found is not None
+    if {first, second} not in ({1, 2}, {5, 6}):
+        # else the end of a group comes before its beginning, and the next group's before its own
+        assert {x.address // 16 for x in found} & {first, second}

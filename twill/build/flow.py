@@ -140,6 +140,14 @@ class Flow:
         """Every instruction of a loop, once, in the order of a turn: a block comes after those that lead to it, else by address."""
         return tuple(x for b in nx.lexicographical_topological_sort(self._turn_graph(loop)) for x in self.instructions(b))
 
+    def once(self) -> tuple[Instruction, ...]:
+        """Every instruction that can be reached, once, in the order of execution, each loop gone through once; without `first_tries`."""
+        graph: nx.DiGraph[int] = nx.DiGraph()
+        graph.add_nodes_from(self._reached)
+        graph.add_edges_from((u, v) for u, v in self.graph.subgraph(self._reached).edges if v not in self.dominators(u))
+        blocks = nx.lexicographical_topological_sort(graph)
+        return tuple(x for b in blocks for x in self.instructions(b) if x.address not in self.first_tries)
+
     def _turn_graph(self, loop: Loop) -> nx.DiGraph[int]:
         """The loop without the ways back to its head and to the heads of spins in it."""
         inside = set(loop.blocks)

@@ -92,19 +92,17 @@ def _serialised(function: Function, ptx: Ptx, turns: Sequence[str]) -> list[Prob
     """
     mmas = [x for x in function.instructions if x.is_a("HGMMA", "QGMMA", "IGMMA", "BGMMA")]
     groups = sum("gsb0" in x.operands for x in mmas)
-    if groups == ptx.commit_groups:
+    if groups == len(ptx.groups):
         return []
-    if groups > ptx.commit_groups:
+    if groups > len(ptx.groups):
         text = (
-            f"{function.name}: wgmma is serialised: {groups} of {len(mmas)} MMAs end a group, where {ptx.commit_groups} groups were written"
+            f"{function.name}: wgmma is serialised: {groups} of {len(mmas)} MMAs end a group, where {len(ptx.groups)} groups were written"
         )
         if turns:
             return [Problem("serialised", f"{text}; MMAs of {', '.join(turns)} run on when the loop turns", NOT_ROUND)]
         return [Problem("serialised", text, FEWER_REGISTERS)]
     return [
-        Problem(
-            "order", f"{function.name}: {ptx.commit_groups} groups of wgmma were written, {groups} are in the machine code", REPORT_THIS
-        )
+        Problem("order", f"{function.name}: {len(ptx.groups)} groups of wgmma were written, {groups} are in the machine code", REPORT_THIS)
     ]
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from twill.build.roles import ARITHMETIC, Event, RoleCode
 from twill.build.sass import Instruction
 
-__all__ = ["Move", "Placed", "compared", "moves", "placed", "shape"]
+__all__ = ["Move", "Placed", "compared", "moves", "placed", "shape", "strays"]
 
 HGMMA = ("HGMMA", "QGMMA", "IGMMA", "BGMMA")
 ANCHOR = dict(ARITHMETIC.values())
@@ -170,6 +171,28 @@ def _difference(wanted: Sequence[Event], found: Sequence[Event]) -> str | None:
     at = next(i for i, (a, b) in enumerate(zip(wanted, found, strict=False)) if a != b)
     before = f"after {wanted[at - 1].text}" if at else "at first"
     return f"{before} the schedule has {wanted[at].text}, the machine code {found[at].text}"
+
+
+def strays(code: Sequence[Instruction], groups: Sequence[tuple[int, int]]) -> tuple[Instruction, Instruction] | None:
+    """The first two instructions of ``code`` that synchronize, or begin or end a group of MMAs, in another order than in PTX.
+
+    ``code`` is in the order of execution, ``groups`` as `twill.build.ptx.Ptx` has them. MMAs know no line: their groups are taken to be
+    in the order of PTX among themselves.
+    """
+    found: list[tuple[int, Instruction]] = []
+    number, inside = 0, False
+    for x in code:
+        kind = _kind(x)
+        if kind == "mma" and number < len(groups):
+            if not inside:
+                found.append((groups[number][0], x))
+            inside = "gsb0" not in x.operands
+            if not inside:
+                found.append((groups[number][1], x))
+                number += 1
+        elif kind is not None and x.line is not None:
+            found.append((x.line, x))
+    return next(((one, other) for (a, one), (b, other) in pairwise(found) if a > b), None)
 
 
 def placed(role: RoleCode, body: Sequence[Instruction], skeleton: Sequence[Placed], functions: Sequence[str | None]) -> tuple[Placed, ...]:

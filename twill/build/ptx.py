@@ -11,6 +11,7 @@ __all__ = ["Ptx", "read_ptx"]
 FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"')
 LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)")
 SETMAXNREG = re.compile(r"^\s*setmaxnreg\.\w+\.sync\.aligned\.u32\s+(\d+)")
+MMA = re.compile(r"^\s*wgmma\.mma_async")
 COMMIT = re.compile(r"^\s*wgmma\.commit_group")
 
 
@@ -18,12 +19,12 @@ COMMIT = re.compile(r"^\s*wgmma\.commit_group")
 class Ptx:
     """Facts of a PTX file.
 
-    ``setmaxnreg`` are the register counts asked for, in order; ``commit_groups`` counts groups of wgmma; ``origin`` names the Python
-    file and line that each line comes from, for those lines that it is known of.
+    ``setmaxnreg`` are the register counts asked for, in order; ``groups`` are the groups of wgmma, each as the line of its first MMA and
+    that of its commit; ``origin`` names the Python file and line that each line comes from, for those lines that it is known of.
     """
 
     setmaxnreg: tuple[int, ...]
-    commit_groups: int
+    groups: tuple[tuple[int, int], ...]
     origin: Mapping[int, tuple[str, int]]
 
 
@@ -31,7 +32,8 @@ def read_ptx(text: str) -> Ptx:
     """Read PTX line by line."""
     files: dict[str, str] = {}
     requests: list[int] = []
-    groups = 0
+    groups: list[tuple[int, int]] = []
+    begin: int | None = None
     places: dict[int, tuple[str, int]] = {}
     place: tuple[str, int] | None = None
     for number, row in enumerate(text.splitlines(), 1):
@@ -41,9 +43,12 @@ def read_ptx(text: str) -> Ptx:
             files[found.group(1)] = found.group(2)
         elif found := SETMAXNREG.match(row):
             requests.append(int(found.group(1)))
+        elif MMA.match(row):
+            begin = number if begin is None else begin
         elif COMMIT.match(row):
-            groups += 1
+            groups.append((number if begin is None else begin, number))
+            begin = None
         if place:
             places[number] = place
     origin = {number: (files[index], line) for number, (index, line) in places.items() if index in files}
-    return Ptx(tuple(requests), groups, origin)
+    return Ptx(tuple(requests), tuple(groups), origin)

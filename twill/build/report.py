@@ -13,7 +13,7 @@ from twill.build.errors import BuildError, Problem
 from twill.build.families import counted
 from twill.build.flow import Flow, Loop
 from twill.build.lint import FEWER_REGISTERS, REPORT_THIS, lint, register_requests, wanted_by
-from twill.build.order import Move, Placed, compared, moves, placed, shape
+from twill.build.order import Move, Placed, compared, moves, placed, shape, strays
 from twill.build.ptx import Ptx, read_ptx
 from twill.build.roles import Event, RoleCode, Seat, seats
 from twill.build.sass import Function, Instruction, parse
@@ -138,14 +138,31 @@ def examined(compiled: Compiled, listing: str, program: Mapping[str, Sequence[Ev
     used = resources(compiled.cubin)[function.name]
     places = seats(compiled.kernel)
     problems = [*lint(function, used, ptx, wanted_by(compiled.kernel)), *differences(places, program)]
-    loops, wrong = _loops(Flow(function), places, _makers(ptx))
+    flow = Flow(function)
+    loops, wrong = _loops(flow, places, _makers(ptx))
     if not any(p.kind == "serialised" for p in problems):
-        problems += wrong
+        problems += [*wrong, *([] if wrong else _out_of_order(flow, ptx))]
     return Report(
         kernel=compiled.kernel.name, variant=compiled.variant.name, arch=compiled.arch, schedule=schedule, resources=used,
         launch=compiled.launch, instructions=len(function.instructions), requests=register_requests(function), loops=loops,
         problems=tuple(problems),
     )  # fmt: skip
+
+
+def _out_of_order(flow: Flow, ptx: Ptx) -> list[Problem]:
+    """Synchronization or MMAs anywhere in the kernel, prologue and epilogue included, in another order than they were written in."""
+    found = strays(flow.once(), ptx.groups)
+    if found is None:
+        return []
+    one, other = (f"{x.opcode} at {x.address:#x}{_from(x, ptx)}" for x in found)
+    return [Problem("order", f"{one} comes before {other}, which was written before it", LOOK)]
+
+
+def _from(x: Instruction, ptx: Ptx) -> str:
+    if x.line is None or x.line not in ptx.origin:
+        return ""
+    file, line = ptx.origin[x.line]
+    return f" ({Path(file).name}, line {line})"
 
 
 def differences(places: Sequence[Seat], program: Mapping[str, Sequence[Event]] | None) -> list[Problem]:
