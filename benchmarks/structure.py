@@ -23,7 +23,7 @@ def groups_in_words(schedule: Schedule) -> str:
 
 def equally_good(first: Schedule, second: Schedule) -> bool:
     """Whether I, margin, L and all that the ranking counts agree: which of the two one gets is then without meaning."""
-    counted_by_rank = ("groups", "handovers", "waits", "register_peak")
+    counted_by_rank = ("groups", "held_up", "handovers", "waits", "register_peak")
     objectives = ("ii_cycles", "margin_cycles", "length_cycles")
     return all(getattr(first, name) == getattr(second, name) for name in objectives) and all(
         getattr(first.rank, name) == getattr(second.rank, name) for name in counted_by_rank

@@ -1,7 +1,7 @@
 """Attention forward for sm90, head dim 128: 128 query rows by 128 keys an iteration. Generated; do not edit.
 
 Command:   twill emit sm90_attn_fwd_d128
-Schedule:  8ce3a756a073e31dd31a49f51a2d95b65b70e328da1c7e5d6f3b3f1211d782a5
+Schedule:  86e9cf6c330f1152e9b1d6c53bdcdc4247dc65ac9a007006cfcb79a8603bed4c
 Solved by: twill solve --arch sm90 attn_fwd --head-dim 128
 I = 2482 cycles an iteration, L = 5657, optimal.
 
@@ -17,7 +17,7 @@ import cutlass.cute as cute
 
 from twill.emit.sm90 import tiles
 
-SCHEDULE = "8ce3a756a073e31dd31a49f51a2d95b65b70e328da1c7e5d6f3b3f1211d782a5"
+SCHEDULE = "86e9cf6c330f1152e9b1d6c53bdcdc4247dc65ac9a007006cfcb79a8603bed4c"
 TILES = tiles.Tiles(head_dim=128, head_dim_v=128, keys=128, subtiles=2)
 # role of the schedule: its function, its first warp
 ROLES = {

@@ -219,7 +219,8 @@ def write_schedule(
             ],
             "handovers": [{"edge": e.label, "kind": e.kind, "cost_cycles": crossing_cost(e, options)} for e in crossing],
             "rank": {
-                "groups": len(groups), "handovers": len({(e.src, e.dst, e.distance) for e in crossing}),
+                "groups": len(groups), "held_up": held_up(graph, machine, starts, group),
+                "handovers": len({(e.src, e.dst, e.distance) for e in crossing}),
                 "waits": len({(e.src, group[e.dst]) for e in crossing}), "register_peak": max(pressure.values()),
                 "slack_cycles": min((placed[b.name][1] * ii - (lives[b.name][1] - lives[b.name][0]) for b in rings), default=0),
             },
@@ -249,6 +250,18 @@ def margin(graph: LoopGraph, machine: Machine, options: Options, starts: Mapping
             cost = e.same_group_cycles if group[e.src] == group[e.dst] else crossing_cost(e, options)
             left.append(starts[e.dst] + e.distance * ii - starts[e.src] - e.latency_cycles - cost - ahead)
     return max(0, min(left)) // step * step, most
+
+
+def held_up(graph: LoopGraph, machine: Machine, starts: Mapping[str, int], group: Mapping[str, str]) -> int:
+    """Work behind a wait for a queued op that neither needs it nor waits itself."""
+    synchronous = {op.name for op in graph.ops if not op.asynchronous}
+    queued = {op.name for op in graph.ops if machine.queued(op.unit) and op.asynchronous and not op.variable_latency and op.reservations}
+    waits = {e.dst for e in graph.edges if e.src in queued} & synchronous
+    inside = nx.DiGraph((e.src, e.dst) for e in graph.edges if e.distance == 0)
+    inside.add_nodes_from(synchronous)
+    return sum(
+        group[v] == group[x] and starts[x] >= starts[v] and not nx.has_path(inside, v, x) for v in waits for x in synchronous - waits
+    )  # fmt: skip
 
 
 def _issue_order(graph: LoopGraph, ops: Iterable[str], starts: Mapping[str, int], ii: int) -> list[str]:

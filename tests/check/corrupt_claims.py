@@ -42,7 +42,7 @@ def _rank(name: str) -> None:
     CORRUPTIONS[f"rank_{name}"] = change
 
 
-for _name in ("groups", "handovers", "waits", "register_peak", "slack_cycles"):
+for _name in ("groups", "held_up", "handovers", "waits", "register_peak", "slack_cycles"):
     _rank(_name)
 
 

@@ -109,7 +109,7 @@ def as_schedule(graph: LoopGraph, choice: Options, best: Best) -> Schedule:
         ),
         buffers=(),
         handovers=(),
-        rank=Rank(groups=len(names), handovers=0, waits=0, register_peak=0, slack_cycles=0),
+        rank=Rank(groups=len(names), held_up=0, handovers=0, waits=0, register_peak=0, slack_cycles=0),
         proof=Proof(ii=none, margin=none, length=none, rank_proved=False, model_hash="", solver="", solver_version="", seed=0, queries=0),
         utilization={},
         provenance=Provenance(twill="", command=""),

@@ -96,8 +96,8 @@ def test_concurrency_keeps_rescale_out_of_the_softmax_of_its_subtile() -> None:
     with_it = best("attn_fwd", "b200", without=("blocking",))
     assert all("EXP_a0" not in mates(with_it, f"RESC_{x}") or x == "b" for x in "ab")
     free = best("attn_fwd", "b200", without=("blocking", "concurrency"))
-    assert {"EXP_a0", "RESC_a"} <= mates(free, "MAX_a")
-    assert {"EXP_b0", "RESC_b"} <= mates(free, "MAX_b")
+    assert any({f"EXP_{x}0", f"MAX_{x}"} <= mates(free, f"RESC_{x}") for x in "ab")
+    assert len(free.groups) < len(with_it.groups)
     assert free.ii_cycles == with_it.ii_cycles
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from twill.check.facts import Facts
+from twill.check.queues import held_up
 from twill.check.registers import pressure
 from twill.check.report import Finding, finding
 from twill.check.storage import lifetime, stored_size, stride
@@ -133,6 +134,7 @@ def _rank(facts: Facts) -> Rank:
     crossing = [e for e in facts.graph.edges if not facts.same(e.src, e.dst)]
     return Rank(
         groups=len(facts.members),
+        held_up=held_up(facts),
         handovers=len({(e.src, e.dst, e.distance) for e in crossing}),
         waits=len({(e.src, facts.group[e.dst]) for e in crossing}),
         register_peak=max(top.amount for top in pressure(facts).values()),

@@ -9,7 +9,7 @@ from twill.check.report import Finding, finding
 from twill.model.graph import Edge
 from twill.model.schedule import Schedule
 
-__all__ = ["margin_cycles", "margin_field", "most_margin", "queueing", "step_cycles"]
+__all__ = ["held_up", "margin_cycles", "margin_field", "most_margin", "queueing", "step_cycles"]
 
 
 def queue_cycles(facts: Facts, name: str) -> int:
@@ -67,6 +67,21 @@ def margin_cycles(facts: Facts) -> int:
         return most_margin(facts)
     left = [_patience(facts, e) - late for e, (late, who) in ((e, ahead(facts, e.src)) for e in _waits(facts)) if who]
     return max(0, min([most_margin(facts), *left])) // step * step
+
+
+def held_up(facts: Facts) -> int:
+    """Pairs of one group: a synchronous op that waits for a queued one, and work behind it that neither waits itself nor needs it."""
+    waits = {e.dst for e in _waits(facts) if not facts.ops[e.dst].asynchronous}
+    count = 0
+    for v in waits:
+        needs = {v}
+        while more := {e.dst for e in facts.graph.edges if e.distance == 0 and e.src in needs} - needs:
+            needs |= more
+        count += sum(
+            1 for x in facts.members[facts.group[v]]
+            if not facts.ops[x].asynchronous and x not in waits and x not in needs and facts.start[x] >= facts.start[v]
+        )  # fmt: skip
+    return count
 
 
 def margin_field(facts: Facts, schedule: Schedule) -> Iterator[Finding]:

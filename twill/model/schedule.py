@@ -134,6 +134,7 @@ class Rank(_Frozen):
     """The ranking among schedules of equal I, margin and L, in this order; see ``docs/formulation.md`` section 3."""
 
     groups: int
+    held_up: int
     handovers: int
     waits: int
     register_peak: int

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from twill.solver.encoding.build import Lazy
 from twill.solver.problem import BufferSpec, Problem, ValueSpec
-from twill.solver.queues import most_margin, rivals, step_cycles, waiting
+from twill.solver.queues import held_up_pairs, most_margin, rivals, step_cycles, waiting
 
 __all__ = ["Candidate", "broken", "group_needs", "lifetime", "margin", "place", "pressures", "rank_key", "stages_needed"]
 
@@ -230,11 +230,12 @@ def cross_edges(p: Problem, c: Candidate) -> Iterator[int]:
     return (k for k, e in enumerate(p.edges) if c.groups[e.src] != c.groups[e.dst])
 
 
-def rank_key(p: Problem, c: Candidate) -> tuple[int, int, int, int]:
-    """Groups, hand-overs, waits and register peak: smaller is better, in this order."""
+def rank_key(p: Problem, c: Candidate) -> tuple[int, int, int, int, int]:
+    """Groups, work held up, hand-overs, waits and register peak: smaller is better, in this order."""
     crossing = [p.edges[k] for k in cross_edges(p, c)]
     return (
         len(set(c.groups)),
+        sum(1 for v, x in held_up_pairs(p) if c.groups[v] == c.groups[x] and c.starts[x] >= c.starts[v]),
         len({(e.src, e.dst, e.distance) for e in crossing}),
         len({(e.src, c.groups[e.dst]) for e in crossing}),
         max(pressures(p, c).values(), default=0),

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from twill.solver.problem import EdgeSpec, Problem
 
-__all__ = ["most_margin", "rivals", "step_cycles", "waiting"]
+__all__ = ["held_up_pairs", "most_margin", "rivals", "step_cycles", "waiting"]
 
 
 def waiting(p: Problem) -> Iterator[EdgeSpec]:
@@ -22,6 +22,23 @@ def rivals(p: Problem, u: int) -> Iterator[int]:
     for w, op in enumerate(p.ops):
         if op.queue and op.unit == p.ops[u].unit and not p.together(u, w):
             yield w
+
+
+def held_up_pairs(p: Problem) -> Iterator[tuple[int, int]]:
+    """(v, x): v waits for a result of a queued unit; x waits for none and does not need v, but is held up behind v in one group."""
+    waits = {e.dst for e in waiting(p) if not p.ops[e.dst].asynchronous}
+    free = [x for x, op in enumerate(p.ops) if not op.asynchronous and x not in waits]
+    after: dict[int, set[int]] = {}
+    for e in p.edges:
+        if e.distance == 0:
+            after.setdefault(e.src, set()).add(e.dst)
+    for v in sorted(waits):
+        needs, stack = {v}, [v]
+        while stack:
+            for y in after.get(stack.pop(), set()) - needs:
+                needs.add(y)
+                stack.append(y)
+        yield from ((v, x) for x in free if x not in needs and not p.separated(v, x))
 
 
 def step_cycles(p: Problem) -> int:

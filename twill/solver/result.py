@@ -166,7 +166,8 @@ def make_schedule(p: Problem, found: Found, c: Candidate, *, solver_version: str
         ),
         buffers=_buffers(p, c, stages),
         handovers=handovers,
-        rank=Rank(groups=rank[0], handovers=rank[1], waits=rank[2], register_peak=rank[3], slack_cycles=_slack(p, c, stages)),
+        rank=Rank(groups=rank[0], held_up=rank[1], handovers=rank[2], waits=rank[3], register_peak=rank[4],
+                  slack_cycles=_slack(p, c, stages)),
         proof=Proof(
             ii=_step(c.ii, found.ii_floor * q, -(-found.bounds.best // q) * q < c.ii, q, found.bounds.binding),
             margin=_margin_step(p, c, found),

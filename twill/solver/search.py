@@ -271,6 +271,8 @@ class Search:
                 assert rank_key(self.p, best)[position] < value, f"the query does not limit {name}"
             # with the number of groups settled, offering more changes nothing
             query = query.limited(name, value, value if name == "groups" else query.slots)
+        if self.p.symmetries and (alike := self.ask(replace(query, alike=True))) is not None:
+            return alike.candidate
         return best
 
     # one query

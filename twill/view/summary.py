@@ -46,7 +46,7 @@ def facts(schedule: Schedule, reasons: Mapping[str, str] | None = None) -> Table
     table.add_row("costs", rounding_in_words(schedule))
     table.add_row(
         "rank",
-        f"{counted(rank.groups, 'group')}, {counted(rank.handovers, 'hand-over')}, {counted(rank.waits, 'wait')}, "
+        f"{counted(rank.groups, 'group')}, {rank.held_up} held up, {counted(rank.handovers, 'hand-over')}, {counted(rank.waits, 'wait')}, "
         f"{counted(rank.register_peak, 'register')} at the peak, slack {counted(rank.slack_cycles, 'cycle')}\n{proved}",
     )
     return table
