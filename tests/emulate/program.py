@@ -54,7 +54,7 @@ def tensor_map(address: int, kind: int, size: int, sizes: Sequence[int], strides
 
 def execute(
     body: str, tensors: Sequence[np.ndarray[Any, Any]] = (), *, outputs: Sequence[int] = (0,), threads: int = 32, shared: int = 0,
-    scheduler: str = "eager", seed: int = 0, maps: Any = None, grid: int = 1, cluster: int = 1, target: str = "sm_90a",
+    scheduler: str = "eager", seed: int = 0, maps: Any = None, change: Any = None, grid: int = 1, cluster: int = 1, target: str = "sm_90a",
 ) -> Outcome:  # fmt: skip
     """Run a body. Tensor i's address is in ``%rd{i+1}``; ``maps`` makes the descriptors m0, m1.. from the addresses."""
     memory = GlobalMemory()
@@ -67,6 +67,7 @@ def execute(
         + ",\n".join(parameters) + f"\n)\n.reqntid {threads}, 1, 1\n{{\n{REGISTERS}\n{loads}\n{body}\nret;\n}}\n"
     )  # fmt: skip
     kernel = parse(text).kernels[0]
+    kernel = change(kernel) if change else kernel
     data = b"".join(descriptors) + b"".join(struct.pack("<Q", m.base) for m in made)
     launch = Launch(kernel, (grid, 1, 1), (threads, 1, 1), (cluster, 1, 1), shared, data)
     findings = Findings()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import tempfile
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from twill.emulate.machine.schedulers import SCHEDULERS
 from twill.emulate.numbers import Expected, Shape, attention, from_bits, inputs
 from twill.emulate.ptx.inflight import in_flight
 from twill.emulate.ptx.parser import parse
-from twill.emulate.ptx.syntax import Module
+from twill.emulate.ptx.syntax import Kernel, Module
 
 __all__ = ["AttentionKernel", "Result", "head_dims"]
 
@@ -64,6 +65,12 @@ class AttentionKernel:
         with tempfile.TemporaryDirectory(prefix="twill-emulate-") as folder:
             # once loaded, the file is no longer needed
             self.recorder = Recorder(link([objects], Path(folder)), [self.module])
+
+    def changed(self, kernel: Kernel) -> AttentionKernel:
+        """The same launch with other code: a mutant."""
+        other = copy(self)
+        other.code = Code(kernel, self.names)
+        return other
 
     def run(
         self, shape: Shape, scheduler: str = "eager", seed: int = 0, sm_count: int = 2, progress: Callable[[int, int], None] | None = None

@@ -12,13 +12,14 @@ from twill.emulate.isa.mbarrier import complete_bytes
 from twill.emulate.isa.memory import address_of
 from twill.emulate.isa.registry import rule, runtime
 from twill.emulate.machine.asynchronous import Operation
+from twill.emulate.machine.operands import Tile
 from twill.emulate.ptx.syntax import Immediate, Instruction, Operand
 
 if TYPE_CHECKING:
     from twill.emulate.machine.block import Block
     from twill.emulate.machine.warp import Warp
 
-__all__ = ["asynchronous", "one", "place", "read_shared", "write_shared"]
+__all__ = ["asynchronous", "matrix_operand", "one", "place", "read_shared", "write_shared"]
 
 
 def place(e: Emitter, operand: Operand, wide: bool) -> str:
@@ -81,6 +82,15 @@ def read_shared(w: Warp, o: Operation, block: Block, at: Any, proxy: bool = Fals
     who = f"{o.name} of {w.name}"
     number = w.block.cluster.clocks.access(o.component, o.clock, who, o.line, proxy)
     block.shadow.read(at, number, o.component, o.clock, block.reporter(o.line, who))
+
+
+def matrix_operand(w: Warp, o: Operation, block: Block, found: Tile, kind: str, size: int) -> Any:
+    """An operand in shared memory as fp32, its read noted; zeros after a finding."""
+    if found.end > block.shared_end:
+        w.find("out of bounds", o.line, f"{o.name} of {w.name} reads shared memory up to {found.end}, which ends at {block.shared_end}")
+        return np.zeros(found.elements.shape, np.float32)
+    read_shared(w, o, block, found.granules)
+    return block.operand(found, kind, size)
 
 
 def write_shared(w: Warp, o: Operation, block: Block, at: Any) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["complete_bytes", "lookup"]
 
+PATIENCE = 1000
 SHARED = r"(\.shared(::cta|::cluster)?)"
 ORDER = r"(\.(release|relaxed|acquire))?(\.(cta|cluster))?"
 
@@ -174,7 +175,7 @@ def mbarrier_try_wait(w: Warp, line: int, address: Any, parity: Any, spins: bool
         return True
     barrier = found[1]
     if not barrier.passed(int(parity)):
-        if not spins:
+        if not spins and not _polls(w, line, barrier):
             return False
         barrier.waiting.setdefault(w.name, barrier.phase)
         name = w.block.cluster.names.barrier(barrier.address - RESERVED)
@@ -186,6 +187,14 @@ def mbarrier_try_wait(w: Warp, line: int, address: Any, parity: Any, spins: bool
     barrier.waiting.pop(w.name, None)
     w.acquire(barrier.done)
     return True
+
+
+def _polls(w: Warp, line: int, barrier: MBarrier) -> bool:
+    """True if a warp has tried in vain so often that it must be a loop which only waits, written in some other way."""
+    key = (line, barrier.address, barrier.version)
+    w.tries = w.tries + 1 if w.tried == key else 0
+    w.tried = key
+    return w.tries > PATIENCE
 
 
 def complete_bytes(w: Warp, line: int, address: int, count: int, clock: Any) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twill.emulate.isa.bulk import asynchronous, one, place
+from twill.emulate.isa.bulk import asynchronous, matrix_operand, one, place
 from twill.emulate.isa.emitter import Emitter
 from twill.emulate.isa.mbarrier import complain, lookup
 from twill.emulate.isa.memory import address_of, shared_write
@@ -261,11 +261,8 @@ def _run_multiply(
 
 
 def _shared(w: Warp, o: Operation, block: Block, descriptor: int, rows: int, transposed: bool, kind: str) -> Array:
-    found = tile((descriptor,), 0, rows, 16, transposed, 2)
-    who = f"MMA of {w.name}"
-    number = w.block.cluster.clocks.access(o.component, o.clock, who, o.line, False)
-    block.shadow.read(found.granules, number, o.component, o.clock, block.reporter(o.line, who))
-    return block.operand(found, kind, 2)
+    found: Array = matrix_operand(w, o, block, tile((descriptor,), 0, rows, 16, transposed, 2), kind, 2)
+    return found
 
 
 def _quarters(rows: int) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twill.emulate.isa.bulk import asynchronous, one, read_shared
+from twill.emulate.isa.bulk import asynchronous, matrix_operand, one
 from twill.emulate.isa.emitter import Emitter
 from twill.emulate.isa.registry import rule, runtime
 from twill.emulate.machine.asynchronous import Operation
@@ -146,12 +146,10 @@ def _product(w: Warp, chain: list[_Multiply], o: Operation) -> None:
     depth, size = DEPTH[shape.kind], 4 if shape.kind == "tf32" else 2
     o.line = chain[0].line
     b_descriptors = tuple(m.b for m in chain)
-    b = block.operand(tile(b_descriptors, 0, shape.columns, depth, shape.b_transposed, size), shape.kind, size)
-    read_shared(w, o, block, tile(b_descriptors, 0, shape.columns, depth, shape.b_transposed, size).granules)
+    b = matrix_operand(w, o, block, tile(b_descriptors, 0, shape.columns, depth, shape.b_transposed, size), shape.kind, size)
     if isinstance(chain[0].a, int):
         found = tile(tuple(m.a for m in chain if isinstance(m.a, int)), 16 * (w.index % 4), 16, depth, shape.a_transposed, size)
-        read_shared(w, o, block, found.granules)
-        a = block.operand(found, shape.kind, size)
+        a = matrix_operand(w, o, block, found, shape.kind, size)
     else:
         a = np.concatenate([_from_fragments(m.a, shape.kind) for m in chain if not isinstance(m.a, int)], axis=1)
     product = a @ b.T

@@ -31,6 +31,8 @@ class Tile:
     elements: Array
     granules: slice | Array
     pages: slice
+    end: int
+    """First byte behind the operand."""
 
 
 @lru_cache(maxsize=4096)
@@ -47,7 +49,7 @@ def tile(descriptors: tuple[int, ...], first_row: int, rows: int, depth: int, tr
     whole = touched[-1] - touched[0] + 1 == touched.size
     granules: slice | Array = slice(int(touched[0]), int(touched[-1]) + 1) if whole else touched
     shift = size.bit_length() - 1
-    return Tile(addresses >> shift, granules, slice(int(touched[0]) >> 8, (int(touched[-1]) >> 8) + 1))
+    return Tile(addresses >> shift, granules, slice(int(touched[0]) >> 8, (int(touched[-1]) >> 8) + 1), 4 * int(touched[-1]) + 4)
 
 
 def _addresses(descriptor: int, first_row: int, rows: int, depth: int, transposed: bool, size: int) -> Array:

@@ -19,7 +19,7 @@ __all__ = ["BLOCKED", "EXITED", "Warp"]
 Array = np.ndarray[Any, Any]
 
 EXITED, BLOCKED, SPLIT = -1, -2, -3
-STEPS = 20_000_000
+STEPS = 3_000_000
 LANES = np.arange(32, dtype=np.uint32)
 
 
@@ -37,6 +37,7 @@ class Warp:
         self.waits: list[tuple[Counter, int, str]] = []
         self.token: Any = None
         self.cluster_generation: int | None = None
+        self.tried, self.tries = (0, 0, 0), 0
         self.peeked = (0, -1)
         """Barrier and phase of the last try that failed although the phase was over."""
         self.done = False
