@@ -1,9 +1,9 @@
-"""Attention forward for sm90, head dim 192, 128 for V: 128 query rows by 128 keys an iteration. Generated; do not edit.
+"""Attention forward for sm90, head dim 192, 128 for V: 192 query rows by 80 keys an iteration. Generated; do not edit.
 
 Command:   twill emit sm90_attn_fwd_d192_dv128
-Schedule:  d5f76cb03f3a54f875ef9f45b09f371e7c396464a40d7d3393870694f5cf1b21
+Schedule:  fd05c776bdb688e38287eaae2b3b523d0ce266fe76620bb282ee9819b1adab49
 Solved by: twill solve --arch sm90 attn_fwd --head-dim 192 --head-dim-v 128
-I = 3018 cycles an iteration, L = 6730, optimal.
+I = 2562 cycles an iteration, L = 5932, optimal.
 
 Role functions run in warp groups of their own. i is the iteration at which a role stands; an op of i - 1 belongs to the tile of
 keys before. Barriers count iterations on through all work tiles of a block.
@@ -17,33 +17,34 @@ import cutlass.cute as cute
 
 from twill.emit.sm90 import tiles
 
-SCHEDULE = "d5f76cb03f3a54f875ef9f45b09f371e7c396464a40d7d3393870694f5cf1b21"
-TILES = tiles.Tiles(head_dim=192, head_dim_v=128, keys=128, subtiles=2)
+SCHEDULE = "fd05c776bdb688e38287eaae2b3b523d0ce266fe76620bb282ee9819b1adab49"
+TILES = tiles.Tiles(head_dim=192, head_dim_v=128, keys=80, subtiles=3)
 # role of the schedule: its function, its first warp
 ROLES = {
-    "softmax_a": ("softmax", 0),
+    "softmax_a": ("softmax_a", 0),
     "softmax_b": ("softmax", 4),
-    "load": ("load", 8),
+    "softmax_c": ("softmax", 8),
+    "load": ("load", 12),
 }
 STORAGE = {
-    "K": tiles.Buffer(offset=0, stride=49152, stages=2),
-    "V": tiles.Buffer(offset=98304, stride=32768, stages=2),
-    "Q": tiles.Buffer(offset=163840, stride=49152, stages=1),
+    "K": tiles.Buffer(offset=0, stride=30720, stages=3),
+    "V": tiles.Buffer(offset=92160, stride=20480, stages=3),
+    "Q": tiles.Buffer(offset=153600, stride=73728, stages=1),
 }
 BARRIERS = {
     # around the loop: Q and, below, the number of the next work tile; a slot of Q is a sub-tile
-    "Q_full": tiles.RingShape(slots=2, arrivals=1, tx_bytes=24576),
-    "Q_empty": tiles.RingShape(slots=2, arrivals=4),
+    "Q_full": tiles.RingShape(slots=3, arrivals=1, tx_bytes=24576),
+    "Q_empty": tiles.RingShape(slots=3, arrivals=4),
     "work_full": tiles.RingShape(slots=2, arrivals=1),
-    "work_empty": tiles.RingShape(slots=2, arrivals=9),
-    # edge LK->QK_a; edge LK->QK_b
-    "K_full": tiles.RingShape(slots=2, arrivals=1, tx_bytes=49152),
-    # edge LV->PV_a; edge LV->PV_b
-    "V_full": tiles.RingShape(slots=2, arrivals=1, tx_bytes=32768),
-    # release K by QK_a; release K by QK_b
-    "K_empty": tiles.RingShape(slots=2, arrivals=8),
-    # release V by PV_a; release V by PV_b
-    "V_empty": tiles.RingShape(slots=2, arrivals=8),
+    "work_empty": tiles.RingShape(slots=2, arrivals=13),
+    # edge LK->QK_a; edge LK->QK_b; edge LK->QK_c
+    "K_full": tiles.RingShape(slots=3, arrivals=1, tx_bytes=30720),
+    # edge LV->PV_a; edge LV->PV_b; edge LV->PV_c
+    "V_full": tiles.RingShape(slots=3, arrivals=1, tx_bytes=20480),
+    # release K by QK_a; release K by QK_b; release K by QK_c
+    "K_empty": tiles.RingShape(slots=3, arrivals=12),
+    # release V by PV_a; release V by PV_b; release V by PV_c
+    "V_empty": tiles.RingShape(slots=3, arrivals=12),
 }
 
 
@@ -61,23 +62,88 @@ def queries(block: cutlass.Constexpr) -> None:
         tiles.announce(block, turn, number)
 
 
+def softmax_a_period(ring: Any, tile: Any, i: Any, masked: bool) -> None:
+    """A period of softmax_a in the steady state."""
+    tiles.wait_peeked(ring["K_full"], i)
+    tiles.mma_qk(tile, i)
+    tiles.wait_peeked(ring["V_full"], i - 1)
+    tiles.mma_pv(tile, i - 1)
+    tiles.wait_mma(1)  # edge QK_a->MAX_a; release K by QK_a
+    tiles.arrive(ring["K_empty"], i)
+    tiles.peek(ring["K_full"], i + 1)
+    tiles.peek(ring["V_full"], i)
+    tiles.row_max(tile, i, masked=masked, keep=8.0)
+    tiles.exp2(tile, i)
+    tiles.row_sum(tile, i)
+    tiles.wait_mma(0)  # edge PV_a->RESC_a@1; release V by PV_a
+    tiles.arrive(ring["V_empty"], i - 1)
+    tiles.rescale_if_grown(tile, i)
+    tiles.convert(tile, i)
+    tiles.advance(i)
+
+
+@cute.jit
+def softmax_a_work(
+    block: cutlass.Constexpr, tile: cutlass.Constexpr, i: cutlass.Constexpr, turn: cutlass.Constexpr, number: cutlass.Int32,
+) -> None:  # fmt: skip
+    """A work tile of softmax_a."""
+    ring, work = block.rings, tiles.locate(block, number)
+    tiles.begin(i)
+    tile = tiles.begin_work(tile, work)
+    tiles.wait_slot(ring["Q_full"], tile.subtile, turn)
+    if work.trips > 0:
+        tiles.wait(ring["K_full"], i)
+        tiles.mma_qk(tile, i)
+        tiles.wait_mma(0)  # edge QK_a->MAX_a; release K by QK_a
+        tiles.arrive(ring["K_empty"], i)
+        tiles.row_max(tile, i, masked=True, keep=8.0)
+        tiles.exp2(tile, i)
+        tiles.row_sum(tile, i)
+        tiles.rescale_if_grown(tile, i)
+        tiles.convert(tile, i)
+        tiles.advance(i)
+        if cutlass.const_expr(block.causal):
+            for _ in cutlass.range(1, work.masked, unroll=1):
+                softmax_a_period(ring, tile, i, masked=True)
+        for _ in cutlass.range(work.masked, work.trips, unroll=1):
+            softmax_a_period(ring, tile, i, masked=False)
+        tiles.wait(ring["V_full"], i - 1)
+        tiles.mma_pv(tile, i - 1)
+        tiles.wait_mma(0)  # edge PV_a->RESC_a@1; release V by PV_a
+        tiles.arrive(ring["V_empty"], i - 1)
+    tiles.finish(tile, barrier_id=1 + tile.subtile)
+    tiles.arrive_slot(ring["Q_empty"], tile.subtile)
+
+
+@cute.jit
+def softmax_a(block: cutlass.Constexpr) -> None:
+    """4 warps; sub-tile a; the schedule asks for 160 registers a thread."""
+    i, turn = tiles.start((3,), peeked=("K_full", "V_full")), tiles.start((1, 2))
+    tile = tiles.consumer(block, subtile=0)
+    number = tiles.first(block, turn)
+    while number < block.work_tiles:
+        softmax_a_work(block, tile, i, turn, number)
+        number = tiles.following(block, turn, number)
+    tiles.leave(tile)
+
+
 def softmax_period(ring: Any, tile: Any, i: Any, masked: bool) -> None:
     """A period of softmax in the steady state."""
     tiles.wait_peeked(ring["K_full"], i)
     tiles.mma_qk(tile, i)
-    tiles.rescale(tile, i - 1)
     tiles.wait_peeked(ring["V_full"], i - 1)
     tiles.mma_pv(tile, i - 1)
     tiles.wait_mma(1)  # edge QK->MAX; release K by QK
     tiles.arrive(ring["K_empty"], i)
     tiles.peek(ring["K_full"], i + 1)
     tiles.peek(ring["V_full"], i)
-    tiles.row_max(tile, i, masked=masked)
+    tiles.row_max(tile, i, masked=masked, keep=8.0)
     tiles.exp2(tile, i)
+    tiles.row_sum(tile, i)
     tiles.wait_mma(0)  # registers P by PV; release V by PV
     tiles.arrive(ring["V_empty"], i - 1)
     tiles.convert(tile, i)
-    tiles.row_sum(tile, i)
+    tiles.rescale_if_grown(tile, i)
     tiles.advance(i)
 
 
@@ -95,17 +161,17 @@ def softmax_work(
         tiles.mma_qk(tile, i)
         tiles.wait_mma(0)  # edge QK->MAX; release K by QK
         tiles.arrive(ring["K_empty"], i)
-        tiles.row_max(tile, i, masked=True)
+        tiles.row_max(tile, i, masked=True, keep=8.0)
         tiles.exp2(tile, i)
-        tiles.convert(tile, i)
         tiles.row_sum(tile, i)
+        tiles.convert(tile, i)
+        tiles.rescale_if_grown(tile, i)
         tiles.advance(i)
         if cutlass.const_expr(block.causal):
             for _ in cutlass.range(1, work.masked, unroll=1):
                 softmax_period(ring, tile, i, masked=True)
         for _ in cutlass.range(work.masked, work.trips, unroll=1):
             softmax_period(ring, tile, i, masked=False)
-        tiles.rescale(tile, i - 1)
         tiles.wait(ring["V_full"], i - 1)
         tiles.mma_pv(tile, i - 1)
         tiles.wait_mma(0)  # registers P by PV; release V by PV
@@ -116,8 +182,8 @@ def softmax_work(
 
 @cute.jit
 def softmax(block: cutlass.Constexpr, subtile: cutlass.Int32) -> None:
-    """4 warps each; sub-tiles a, b; the schedule asks for 192 registers a thread."""
-    i, turn = tiles.start((2,), peeked=("K_full", "V_full")), tiles.start((1, 2))
+    """4 warps each; sub-tiles b, c; the schedule asks for 160 registers a thread."""
+    i, turn = tiles.start((3,), peeked=("K_full", "V_full")), tiles.start((1, 2))
     tile = tiles.consumer(block, subtile=subtile)
     number = tiles.first(block, turn)
     while number < block.work_tiles:
@@ -128,10 +194,10 @@ def softmax(block: cutlass.Constexpr, subtile: cutlass.Int32) -> None:
 
 def load_period(ring: Any, source: Any, i: Any) -> None:
     """A period of load in the steady state."""
-    tiles.wait(ring["K_empty"], i, distance=2)
+    tiles.wait(ring["K_empty"], i, distance=3)
     tiles.load_k(source, i, ring["K_full"])
-    tiles.wait(ring["V_empty"], i - 1, distance=2)
-    tiles.load_v(source, i - 1, ring["V_full"])
+    tiles.wait(ring["V_empty"], i, distance=3)
+    tiles.load_v(source, i, ring["V_full"])
     tiles.advance(i)
 
 
@@ -143,20 +209,14 @@ def load_work(
     ring, work = block.rings, tiles.locate(block, number)
     tiles.begin(i)
     source = tiles.loader(block, work)
-    if work.trips > 0:
-        tiles.wait(ring["K_empty"], i, distance=2)
-        tiles.load_k(source, i, ring["K_full"])
-        tiles.advance(i)
-        for _ in cutlass.range(1, work.trips, unroll=1):
-            load_period(ring, source, i)
-        tiles.wait(ring["V_empty"], i - 1, distance=2)
-        tiles.load_v(source, i - 1, ring["V_full"])
+    for _ in cutlass.range(0, work.trips, unroll=1):
+        load_period(ring, source, i)
 
 
 @cute.jit
 def load(block: cutlass.Constexpr) -> None:
     """1 warp; the schedule asks for 24 registers a thread."""
-    i, turn = tiles.start((2,)), tiles.start((1, 2))
+    i, turn = tiles.start((3,)), tiles.start((1, 2))
     number = tiles.first(block, turn)
     while number < block.work_tiles:
         load_work(block, i, turn, number)
@@ -174,14 +234,17 @@ def kernel(
     given = tiles.Operands((q_tma, q), (k_tma, k), (v_tma, v), (o_tma, o))
     shape = (batch, seqlen_q, heads, seqlen_k, kv_heads)
     block = tiles.enter(TILES, STORAGE, BARRIERS, causal, dtype, given, lse, counter, shape, softmax_scale)
-    if block.warp < 8:
-        cute.arch.setmaxregister_increase(240)
+    if block.warp < 4:
+        cute.arch.setmaxregister_increase(160)
+        softmax_a(block)
+    elif block.warp < 12:
+        cute.arch.setmaxregister_increase(160)
         softmax(block, block.warp // 4)
     else:
         cute.arch.setmaxregister_decrease(24)
-        if block.warp == 8:
+        if block.warp == 12:
             load(block)
-        if block.warp == 9:
+        if block.warp == 13:
             queries(block)
 
 
@@ -202,4 +265,4 @@ def attn_fwd(
     kernel(
         *given.q, *given.k, *given.v, *given.o, lse, counter, q.shape[0], q.shape[1], q.shape[2], k.shape[1], k.shape[2],
         softmax_scale, causal, q.element_type,
-    ).launch(grid=tiles.grid(TILES, q, sm_count), block=(384, 1, 1), smem=tiles.smem_bytes(STORAGE, BARRIERS), stream=stream)  # fmt: skip
+    ).launch(grid=tiles.grid(TILES, q, sm_count), block=(512, 1, 1), smem=tiles.smem_bytes(STORAGE, BARRIERS), stream=stream)  # fmt: skip

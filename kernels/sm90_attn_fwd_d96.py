@@ -1,9 +1,9 @@
-"""Attention forward for sm90, head dim 96: 128 query rows by 128 keys an iteration. Generated; do not edit.
+"""Attention forward for sm90, head dim 96: 192 query rows by 96 keys an iteration. Generated; do not edit.
 
 Command:   twill emit sm90_attn_fwd_d96
-Schedule:  113ff71ed16baf566c35633e91f077fb92677f8742e903e8e6724a3672b55c69
+Schedule:  8fcd7efb501a32ffd35cd6d31f6b9939b91caa4d0d9ffd79ca21e796fd6d31df
 Solved by: twill solve --arch sm90 attn_fwd --head-dim 96
-I = 1752 cycles an iteration, L = 5152, optimal.
+I = 1914 cycles an iteration, L = 4564, optimal.
 
 Role functions run in warp groups of their own. i is the iteration at which a role stands; an op of i - 1 belongs to the tile of
 keys before. Barriers count iterations on through all work tiles of a block.
@@ -17,34 +17,35 @@ import cutlass.cute as cute
 
 from twill.emit.sm90 import tiles
 
-SCHEDULE = "113ff71ed16baf566c35633e91f077fb92677f8742e903e8e6724a3672b55c69"
-TILES = tiles.Tiles(head_dim=96, head_dim_v=96, keys=128, subtiles=2)
+SCHEDULE = "8fcd7efb501a32ffd35cd6d31f6b9939b91caa4d0d9ffd79ca21e796fd6d31df"
+TILES = tiles.Tiles(head_dim=96, head_dim_v=96, keys=96, subtiles=3)
 # role of the schedule: its function, its first warp
 ROLES = {
     "softmax_a": ("softmax", 0),
     "softmax_b": ("softmax", 4),
-    "load": ("load", 8),
+    "softmax_c": ("softmax_c", 8),
+    "load": ("load", 12),
 }
 STORAGE = {
-    "K": tiles.Buffer(offset=0, stride=24576, stages=3),
-    "V": tiles.Buffer(offset=73728, stride=24576, stages=4),
-    "Q": tiles.Buffer(offset=172032, stride=24576, stages=1),
-    "O_staging": tiles.Buffer(offset=196608, stride=24576, stages=1),
+    "K": tiles.Buffer(offset=0, stride=18432, stages=4),
+    "V": tiles.Buffer(offset=73728, stride=18432, stages=4),
+    "Q": tiles.Buffer(offset=147456, stride=36864, stages=1),
+    "O_staging": tiles.Buffer(offset=184320, stride=36864, stages=1),
 }
 BARRIERS = {
     # around the loop: Q and, below, the number of the next work tile; a slot of Q is a sub-tile
-    "Q_full": tiles.RingShape(slots=2, arrivals=1, tx_bytes=12288),
-    "Q_empty": tiles.RingShape(slots=2, arrivals=4),
+    "Q_full": tiles.RingShape(slots=3, arrivals=1, tx_bytes=12288),
+    "Q_empty": tiles.RingShape(slots=3, arrivals=4),
     "work_full": tiles.RingShape(slots=2, arrivals=1),
-    "work_empty": tiles.RingShape(slots=2, arrivals=9),
-    # edge LK->QK_a; edge LK->QK_b
-    "K_full": tiles.RingShape(slots=3, arrivals=1, tx_bytes=24576),
-    # edge LV->PV_a; edge LV->PV_b
-    "V_full": tiles.RingShape(slots=4, arrivals=1, tx_bytes=24576),
-    # release K by QK_a; release K by QK_b
-    "K_empty": tiles.RingShape(slots=3, arrivals=8),
-    # release V by PV_a; release V by PV_b
-    "V_empty": tiles.RingShape(slots=4, arrivals=8),
+    "work_empty": tiles.RingShape(slots=2, arrivals=13),
+    # edge LK->QK_a; edge LK->QK_b; edge LK->QK_c
+    "K_full": tiles.RingShape(slots=4, arrivals=1, tx_bytes=18432),
+    # edge LV->PV_a; edge LV->PV_b; edge LV->PV_c
+    "V_full": tiles.RingShape(slots=4, arrivals=1, tx_bytes=18432),
+    # release K by QK_a; release K by QK_b; release K by QK_c
+    "K_empty": tiles.RingShape(slots=4, arrivals=12),
+    # release V by PV_a; release V by PV_b; release V by PV_c
+    "V_empty": tiles.RingShape(slots=4, arrivals=12),
 }
 
 
@@ -66,19 +67,19 @@ def softmax_period(ring: Any, tile: Any, i: Any, masked: bool) -> None:
     """A period of softmax in the steady state."""
     tiles.wait_peeked(ring["K_full"], i)
     tiles.mma_qk(tile, i)
-    tiles.exp2(tile, i - 1, scores=1)
-    tiles.wait_mma(1)  # registers P by PV; release V by PV
-    tiles.arrive(ring["V_empty"], i - 2)
-    tiles.peek(ring["K_full"], i + 1)
-    tiles.peek(ring["V_full"], i - 1)
-    tiles.convert(tile, i - 1, scores=1)
-    tiles.row_sum(tile, i - 1, scores=1)
-    tiles.rescale(tile, i - 1)
+    tiles.rescale_if_grown(tile, i - 1)
     tiles.wait_peeked(ring["V_full"], i - 1)
     tiles.mma_pv(tile, i - 1)
     tiles.wait_mma(1)  # edge QK->MAX; release K by QK
     tiles.arrive(ring["K_empty"], i)
-    tiles.row_max(tile, i, masked=masked)
+    tiles.peek(ring["K_full"], i + 1)
+    tiles.peek(ring["V_full"], i)
+    tiles.row_max(tile, i, masked=masked, keep=8.0)
+    tiles.exp2(tile, i)
+    tiles.row_sum(tile, i)
+    tiles.wait_mma(0)  # registers P by PV; release V by PV
+    tiles.arrive(ring["V_empty"], i - 1)
+    tiles.convert(tile, i)
     tiles.advance(i)
 
 
@@ -91,50 +92,22 @@ def softmax_work(
     tiles.begin(i)
     tile = tiles.begin_work(tile, work)
     tiles.wait_slot(ring["Q_full"], tile.subtile, turn)
-    if work.trips == 1:
+    if work.trips > 0:
         tiles.wait(ring["K_full"], i)
         tiles.mma_qk(tile, i)
         tiles.wait_mma(0)  # edge QK->MAX; release K by QK
         tiles.arrive(ring["K_empty"], i)
-        tiles.row_max(tile, i, masked=True)
+        tiles.row_max(tile, i, masked=True, keep=8.0)
         tiles.exp2(tile, i)
-        tiles.convert(tile, i)
         tiles.row_sum(tile, i)
-        tiles.rescale(tile, i)
-        tiles.wait(ring["V_full"], i)
-        tiles.mma_pv(tile, i)
-        tiles.wait_mma(0)  # registers P by PV; release V by PV
-        tiles.arrive(ring["V_empty"], i)
-        tiles.advance(i, by=1)
-    elif work.trips >= 2:
-        tiles.wait(ring["K_full"], i)
-        tiles.mma_qk(tile, i)
-        tiles.wait_mma(0)  # edge QK->MAX; release K by QK
-        tiles.arrive(ring["K_empty"], i)
-        tiles.row_max(tile, i, masked=True)
-        tiles.wait(ring["K_full"], i + 1)
-        tiles.mma_qk(tile, i + 1)
-        tiles.exp2(tile, i, scores=1)
-        tiles.convert(tile, i, scores=1)
-        tiles.row_sum(tile, i, scores=1)
-        tiles.rescale(tile, i)
-        tiles.wait(ring["V_full"], i)
-        tiles.mma_pv(tile, i)
-        tiles.wait_mma(1)  # edge QK->MAX; release K by QK
-        tiles.arrive(ring["K_empty"], i + 1)
-        tiles.row_max(tile, i + 1, masked=True)
-        tiles.advance(i, by=2)
+        tiles.convert(tile, i)
+        tiles.advance(i)
         if cutlass.const_expr(block.causal):
-            for _ in cutlass.range(2, work.masked, unroll=1):
+            for _ in cutlass.range(1, work.masked, unroll=1):
                 softmax_period(ring, tile, i, masked=True)
-        for _ in cutlass.range(cutlass.max(work.masked, 2), work.trips, unroll=1):
+        for _ in cutlass.range(work.masked, work.trips, unroll=1):
             softmax_period(ring, tile, i, masked=False)
-        tiles.exp2(tile, i - 1)
-        tiles.wait_mma(0)  # registers P by PV; release V by PV
-        tiles.arrive(ring["V_empty"], i - 2)
-        tiles.convert(tile, i - 1)
-        tiles.row_sum(tile, i - 1)
-        tiles.rescale(tile, i - 1)
+        tiles.rescale_if_grown(tile, i - 1)
         tiles.wait(ring["V_full"], i - 1)
         tiles.mma_pv(tile, i - 1)
         tiles.wait_mma(0)  # registers P by PV; release V by PV
@@ -145,9 +118,9 @@ def softmax_work(
 
 @cute.jit
 def softmax(block: cutlass.Constexpr, subtile: cutlass.Int32) -> None:
-    """4 warps each; sub-tiles a, b; the schedule asks for 240 registers a thread."""
-    i, turn = tiles.start((3, 4), peeked=("K_full", "V_full")), tiles.start((1, 2))
-    tile = tiles.consumer(block, subtile=subtile, scores=2)
+    """4 warps each; sub-tiles a, b; the schedule asks for 152 registers a thread."""
+    i, turn = tiles.start((4,), peeked=("K_full", "V_full")), tiles.start((1, 2))
+    tile = tiles.consumer(block, subtile=subtile)
     number = tiles.first(block, turn)
     while number < block.work_tiles:
         softmax_work(block, tile, i, turn, number)
@@ -155,12 +128,77 @@ def softmax(block: cutlass.Constexpr, subtile: cutlass.Int32) -> None:
     tiles.leave(tile)
 
 
+def softmax_c_period(ring: Any, tile: Any, i: Any, masked: bool) -> None:
+    """A period of softmax_c in the steady state."""
+    tiles.wait_peeked(ring["K_full"], i)
+    tiles.mma_qk(tile, i)
+    tiles.wait_peeked(ring["V_full"], i - 1)
+    tiles.mma_pv(tile, i - 1)
+    tiles.wait_mma(1)  # edge QK_c->MAX_c; release K by QK_c
+    tiles.arrive(ring["K_empty"], i)
+    tiles.peek(ring["K_full"], i + 1)
+    tiles.peek(ring["V_full"], i)
+    tiles.row_max(tile, i, masked=masked, keep=8.0)
+    tiles.exp2(tile, i)
+    tiles.row_sum(tile, i)
+    tiles.wait_mma(0)  # registers P_c by PV_c; release V by PV_c
+    tiles.arrive(ring["V_empty"], i - 1)
+    tiles.convert(tile, i)
+    tiles.rescale_if_grown(tile, i)
+    tiles.advance(i)
+
+
+@cute.jit
+def softmax_c_work(
+    block: cutlass.Constexpr, tile: cutlass.Constexpr, i: cutlass.Constexpr, turn: cutlass.Constexpr, number: cutlass.Int32,
+) -> None:  # fmt: skip
+    """A work tile of softmax_c."""
+    ring, work = block.rings, tiles.locate(block, number)
+    tiles.begin(i)
+    tile = tiles.begin_work(tile, work)
+    tiles.wait_slot(ring["Q_full"], tile.subtile, turn)
+    if work.trips > 0:
+        tiles.wait(ring["K_full"], i)
+        tiles.mma_qk(tile, i)
+        tiles.wait_mma(0)  # edge QK_c->MAX_c; release K by QK_c
+        tiles.arrive(ring["K_empty"], i)
+        tiles.row_max(tile, i, masked=True, keep=8.0)
+        tiles.exp2(tile, i)
+        tiles.row_sum(tile, i)
+        tiles.convert(tile, i)
+        tiles.rescale_if_grown(tile, i)
+        tiles.advance(i)
+        if cutlass.const_expr(block.causal):
+            for _ in cutlass.range(1, work.masked, unroll=1):
+                softmax_c_period(ring, tile, i, masked=True)
+        for _ in cutlass.range(work.masked, work.trips, unroll=1):
+            softmax_c_period(ring, tile, i, masked=False)
+        tiles.wait(ring["V_full"], i - 1)
+        tiles.mma_pv(tile, i - 1)
+        tiles.wait_mma(0)  # registers P_c by PV_c; release V by PV_c
+        tiles.arrive(ring["V_empty"], i - 1)
+    tiles.arrive_slot(ring["Q_empty"], tile.subtile)
+    tiles.finish(tile, barrier_id=1 + tile.subtile)
+
+
+@cute.jit
+def softmax_c(block: cutlass.Constexpr) -> None:
+    """4 warps; sub-tile c; the schedule asks for 152 registers a thread."""
+    i, turn = tiles.start((4,), peeked=("K_full", "V_full")), tiles.start((1, 2))
+    tile = tiles.consumer(block, subtile=2)
+    number = tiles.first(block, turn)
+    while number < block.work_tiles:
+        softmax_c_work(block, tile, i, turn, number)
+        number = tiles.following(block, turn, number)
+    tiles.leave(tile)
+
+
 def load_period(ring: Any, source: Any, i: Any) -> None:
     """A period of load in the steady state."""
-    tiles.wait(ring["K_empty"], i, distance=3)
+    tiles.wait(ring["K_empty"], i, distance=4)
     tiles.load_k(source, i, ring["K_full"])
-    tiles.wait(ring["V_empty"], i, distance=4)
-    tiles.load_v(source, i, ring["V_full"])
+    tiles.wait(ring["V_empty"], i - 1, distance=4)
+    tiles.load_v(source, i - 1, ring["V_full"])
     tiles.advance(i)
 
 
@@ -172,14 +210,20 @@ def load_work(
     ring, work = block.rings, tiles.locate(block, number)
     tiles.begin(i)
     source = tiles.loader(block, work)
-    for _ in cutlass.range(0, work.trips, unroll=1):
-        load_period(ring, source, i)
+    if work.trips > 0:
+        tiles.wait(ring["K_empty"], i, distance=4)
+        tiles.load_k(source, i, ring["K_full"])
+        tiles.advance(i)
+        for _ in cutlass.range(1, work.trips, unroll=1):
+            load_period(ring, source, i)
+        tiles.wait(ring["V_empty"], i - 1, distance=4)
+        tiles.load_v(source, i - 1, ring["V_full"])
 
 
 @cute.jit
 def load(block: cutlass.Constexpr) -> None:
     """1 warp; the schedule asks for 24 registers a thread."""
-    i, turn = tiles.start((3, 4)), tiles.start((1, 2))
+    i, turn = tiles.start((4,)), tiles.start((1, 2))
     number = tiles.first(block, turn)
     while number < block.work_tiles:
         load_work(block, i, turn, number)
@@ -198,13 +242,16 @@ def kernel(
     shape = (batch, seqlen_q, heads, seqlen_k, kv_heads)
     block = tiles.enter(TILES, STORAGE, BARRIERS, causal, dtype, given, lse, counter, shape, softmax_scale)
     if block.warp < 8:
-        cute.arch.setmaxregister_increase(240)
+        cute.arch.setmaxregister_increase(160)
         softmax(block, block.warp // 4)
+    elif block.warp < 12:
+        cute.arch.setmaxregister_increase(160)
+        softmax_c(block)
     else:
         cute.arch.setmaxregister_decrease(24)
-        if block.warp == 8:
+        if block.warp == 12:
             load(block)
-        if block.warp == 9:
+        if block.warp == 13:
             queries(block)
 
 
@@ -225,4 +272,4 @@ def attn_fwd(
     kernel(
         *given.q, *given.k, *given.v, *given.o, lse, counter, q.shape[0], q.shape[1], q.shape[2], k.shape[1], k.shape[2],
         softmax_scale, causal, q.element_type,
-    ).launch(grid=tiles.grid(TILES, q, sm_count), block=(384, 1, 1), smem=tiles.smem_bytes(STORAGE, BARRIERS), stream=stream)  # fmt: skip
+    ).launch(grid=tiles.grid(TILES, q, sm_count), block=(512, 1, 1), smem=tiles.smem_bytes(STORAGE, BARRIERS), stream=stream)  # fmt: skip

@@ -10,7 +10,8 @@ from pathlib import Path
 from twill.model.builder import GraphBuilder
 from twill.model.costs import Work
 from twill.model.graph import Buffer, Edge, LoopGraph, Op, Reader, RegisterValue, Reservation
-from twill.model.graphs.attn_fwd import attn_fwd
+from twill.model.graphs.attn_fwd import AttnFwd, attn_fwd
+from twill.model.graphs.parameters import Tile
 from twill.model.machine import Machine, load_machine
 from twill.model.schedule import Options, Schedule, parse_schedule
 
@@ -156,7 +157,8 @@ def _groups(graph: LoopGraph, machine: Machine) -> dict[str, tuple[str, ...]]:
 def attention_schedule(machine_name: str) -> tuple[Schedule, Machine]:
     """The attention forward loop at the first I, in steps of 200, at which the greedy scheduler finds a legal place for everything."""
     machine = load_machine(machine_name)
-    graph = attn_fwd(machine)
+    two = AttnFwd(tile=Tile(128, 128), subtiles=2, rescale="always") if machine.accumulator == "registers" else None
+    graph = attn_fwd(machine, two)
     groups = _groups(graph, machine)
     group = {op: name for name, ops in groups.items() for op in ops}
     options = Options(groups=len(groups), max_copies=4)

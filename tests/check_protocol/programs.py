@@ -8,11 +8,14 @@ from twill.schedules import load
 
 from twill.lower.program import Access, Arrive, Barrier, Execute, Instruction, Role, Storage, Wait, WaitOwn, WarpProgram
 from twill.model.graph import LoopGraph
+from twill.model.machine import load_machine
+from twill.model.registry import GraphRequest, build_graph
 
 
 @cache
 def hopper_graph() -> LoopGraph:
-    return load("sm90_attn_fwd_d128").graph
+    request = GraphRequest(tile="128x128", subtiles=2, settings={"rescale": "always"})
+    return build_graph("attn_fwd", load_machine("h200"), request)
 
 
 @cache

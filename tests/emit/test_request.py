@@ -41,13 +41,13 @@ def test_other_graphs_and_machines(name: str) -> None:
     ("parameters", "reason"),
     [
         ({"rescale": "old_max"}, "rescale policy old_max cannot be emitted yet"),
-        ({"tile": "256x128"}, "sub-tiles of 128 rows: a warpgroup here has 64"),
+        ({"tile": "384x80"}, "sub-tiles of 128 rows: a warpgroup here has 64"),
         ({"head_dim": "76"}, "head dims 76 and 128 are not multiples of 8"),
-        ({"head_dim_v": "256"}, "head dim of V 256 is larger than that of Q 128"),
+        ({"head_dim_v": "256", "head_dim": "192"}, "head dim of V 256 is larger than that of Q 192"),
     ],
 )
 def test_parameters(parameters: dict[str, str], reason: str) -> None:
-    found, program = _case()
+    found, program = _case("sm90_attn_fwd_d192_dv128")
     with pytest.raises(EmitError, match=reason):
         request_of(_with(found, **parameters), program)
 
@@ -66,7 +66,7 @@ def test_a_graph_is_solved_and_emitted_in_one_go(tmp_path: Path) -> None:
     text = to.read_text(encoding="utf-8")
     assert "Command:   twill emit --arch sm90 attn_fwd --head-dim 72\n" in text
     assert "tiles.Tiles(head_dim=72, head_dim_v=72," in text
-    assert "tiles.RingShape(slots=2, arrivals=1, tx_bytes=10240)" in text
+    assert "tiles.RingShape(slots=3, arrivals=1, tx_bytes=10240)" in text
 
 
 def test_a_schedule_is_not_changed_by_options(capsys: pytest.CaptureFixture[str]) -> None:

