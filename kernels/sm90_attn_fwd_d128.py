@@ -1,7 +1,7 @@
 """Attention forward for sm90, head dim 128: 192 query rows by 80 keys an iteration. Generated; do not edit.
 
 Command:   twill emit sm90_attn_fwd_d128
-Schedule:  f21a9352ed6d3ad1acc682107b479169891bb1336aa0df3846e1e9d548b047c3
+Schedule:  341be95af7af6932b6d82d2a1eaa86f0ea5f640cfcffab6b3b738726d1ea5a45
 Solved by: twill solve --arch sm90 attn_fwd --head-dim 128
 I = 2082 cycles an iteration, L = 4912, optimal.
 
@@ -17,13 +17,13 @@ import cutlass.cute as cute
 
 from twill.emit.sm90 import tiles
 
-SCHEDULE = "f21a9352ed6d3ad1acc682107b479169891bb1336aa0df3846e1e9d548b047c3"
+SCHEDULE = "341be95af7af6932b6d82d2a1eaa86f0ea5f640cfcffab6b3b738726d1ea5a45"
 TILES = tiles.Tiles(head_dim=128, head_dim_v=128, keys=80, subtiles=3)
 # role of the schedule: its function, its first warp
 ROLES = {
-    "softmax_a": ("softmax_a", 0),
-    "softmax_b": ("softmax_b", 4),
-    "softmax_c": ("softmax_c", 8),
+    "softmax_a": ("softmax", 0),
+    "softmax_b": ("softmax", 4),
+    "softmax_c": ("softmax", 8),
     "load": ("load", 12),
 }
 STORAGE = {
@@ -63,31 +63,31 @@ def queries(block: cutlass.Constexpr) -> None:
         tiles.announce(block, turn, number)
 
 
-def softmax_a_period(ring: Any, tile: Any, i: Any, masked: bool) -> None:
-    """A period of softmax_a in the steady state."""
+def softmax_period(ring: Any, tile: Any, i: Any, masked: bool) -> None:
+    """A period of softmax in the steady state."""
     tiles.wait_peeked(ring["K_full"], i)
     tiles.mma_qk(tile, i)
     tiles.rescale_if_grown(tile, i - 1)
     tiles.wait_peeked(ring["V_full"], i - 1)
     tiles.mma_pv(tile, i - 1)
-    tiles.wait_mma(1)  # edge QK_a->MAX_a; release K by QK_a
+    tiles.wait_mma(1)  # edge QK->MAX; release K by QK
     tiles.arrive(ring["K_empty"], i)
     tiles.peek(ring["K_full"], i + 1)
     tiles.peek(ring["V_full"], i)
     tiles.row_max(tile, i, masked=masked, keep=8.0)
     tiles.exp2(tile, i)
     tiles.row_sum(tile, i)
-    tiles.wait_mma(0)  # registers P_a by PV_a; release V by PV_a
+    tiles.wait_mma(0)  # registers P by PV; release V by PV
     tiles.arrive(ring["V_empty"], i - 1)
     tiles.convert(tile, i)
     tiles.advance(i)
 
 
 @cute.jit
-def softmax_a_work(
+def softmax_work(
     block: cutlass.Constexpr, tile: cutlass.Constexpr, i: cutlass.Constexpr, turn: cutlass.Constexpr, number: cutlass.Int32,
 ) -> None:  # fmt: skip
-    """A work tile of softmax_a."""
+    """A work tile of softmax."""
     ring, work = block.rings, tiles.locate(block, number)
     tiles.begin(i)
     tile = tiles.begin_work(tile, work)
@@ -95,7 +95,7 @@ def softmax_a_work(
     if work.trips > 0:
         tiles.wait(ring["K_full"], i)
         tiles.mma_qk(tile, i)
-        tiles.wait_mma(0)  # edge QK_a->MAX_a; release K by QK_a
+        tiles.wait_mma(0)  # edge QK->MAX; release K by QK
         tiles.arrive(ring["K_empty"], i)
         tiles.row_max(tile, i, masked=True, keep=8.0)
         tiles.exp2(tile, i)
@@ -104,156 +104,26 @@ def softmax_a_work(
         tiles.advance(i)
         if cutlass.const_expr(block.causal):
             for _ in cutlass.range(1, work.masked, unroll=1):
-                softmax_a_period(ring, tile, i, masked=True)
+                softmax_period(ring, tile, i, masked=True)
         for _ in cutlass.range(work.masked, work.trips, unroll=1):
-            softmax_a_period(ring, tile, i, masked=False)
+            softmax_period(ring, tile, i, masked=False)
         tiles.rescale_if_grown(tile, i - 1)
         tiles.wait(ring["V_full"], i - 1)
         tiles.mma_pv(tile, i - 1)
-        tiles.wait_mma(0)  # registers P_a by PV_a; release V by PV_a
+        tiles.wait_mma(0)  # registers P by PV; release V by PV
         tiles.arrive(ring["V_empty"], i - 1)
     tiles.arrive_slot(ring["Q_empty"], tile.subtile)
     tiles.finish(tile, barrier_id=1 + tile.subtile)
 
 
 @cute.jit
-def softmax_a(block: cutlass.Constexpr) -> None:
-    """4 warps; sub-tile a; the schedule asks for 160 registers a thread."""
+def softmax(block: cutlass.Constexpr, subtile: cutlass.Int32) -> None:
+    """4 warps each; sub-tiles a, b, c; the schedule asks for 160 registers a thread."""
     i, turn = tiles.start((3,), peeked=("K_full", "V_full")), tiles.start((1, 2))
-    tile = tiles.consumer(block, subtile=0)
+    tile = tiles.consumer(block, subtile=subtile)
     number = tiles.first(block, turn)
     while number < block.work_tiles:
-        softmax_a_work(block, tile, i, turn, number)
-        number = tiles.following(block, turn, number)
-    tiles.leave(tile)
-
-
-def softmax_b_period(ring: Any, tile: Any, i: Any, masked: bool) -> None:
-    """A period of softmax_b in the steady state."""
-    tiles.wait_peeked(ring["K_full"], i)
-    tiles.mma_qk(tile, i)
-    tiles.wait_peeked(ring["V_full"], i - 1)
-    tiles.mma_pv(tile, i - 1)
-    tiles.wait_mma(1)  # edge QK_b->MAX_b; release K by QK_b
-    tiles.arrive(ring["K_empty"], i)
-    tiles.peek(ring["K_full"], i + 1)
-    tiles.peek(ring["V_full"], i)
-    tiles.row_max(tile, i, masked=masked, keep=8.0)
-    tiles.exp2(tile, i)
-    tiles.wait_mma(0)  # edge PV_b->RESC_b@1; release V by PV_b
-    tiles.arrive(ring["V_empty"], i - 1)
-    tiles.rescale_if_grown(tile, i)
-    tiles.row_sum(tile, i)
-    tiles.convert(tile, i)
-    tiles.advance(i)
-
-
-@cute.jit
-def softmax_b_work(
-    block: cutlass.Constexpr, tile: cutlass.Constexpr, i: cutlass.Constexpr, turn: cutlass.Constexpr, number: cutlass.Int32,
-) -> None:  # fmt: skip
-    """A work tile of softmax_b."""
-    ring, work = block.rings, tiles.locate(block, number)
-    tiles.begin(i)
-    tile = tiles.begin_work(tile, work)
-    tiles.wait_slot(ring["Q_full"], tile.subtile, turn)
-    if work.trips > 0:
-        tiles.wait(ring["K_full"], i)
-        tiles.mma_qk(tile, i)
-        tiles.wait_mma(0)  # edge QK_b->MAX_b; release K by QK_b
-        tiles.arrive(ring["K_empty"], i)
-        tiles.row_max(tile, i, masked=True, keep=8.0)
-        tiles.exp2(tile, i)
-        tiles.rescale_if_grown(tile, i)
-        tiles.row_sum(tile, i)
-        tiles.convert(tile, i)
-        tiles.advance(i)
-        if cutlass.const_expr(block.causal):
-            for _ in cutlass.range(1, work.masked, unroll=1):
-                softmax_b_period(ring, tile, i, masked=True)
-        for _ in cutlass.range(work.masked, work.trips, unroll=1):
-            softmax_b_period(ring, tile, i, masked=False)
-        tiles.wait(ring["V_full"], i - 1)
-        tiles.mma_pv(tile, i - 1)
-        tiles.wait_mma(0)  # edge PV_b->RESC_b@1; release V by PV_b
-        tiles.arrive(ring["V_empty"], i - 1)
-    tiles.arrive_slot(ring["Q_empty"], tile.subtile)
-    tiles.finish(tile, barrier_id=1 + tile.subtile)
-
-
-@cute.jit
-def softmax_b(block: cutlass.Constexpr) -> None:
-    """4 warps; sub-tile b; the schedule asks for 160 registers a thread."""
-    i, turn = tiles.start((3,), peeked=("K_full", "V_full")), tiles.start((1, 2))
-    tile = tiles.consumer(block, subtile=1)
-    number = tiles.first(block, turn)
-    while number < block.work_tiles:
-        softmax_b_work(block, tile, i, turn, number)
-        number = tiles.following(block, turn, number)
-    tiles.leave(tile)
-
-
-def softmax_c_period(ring: Any, tile: Any, i: Any, masked: bool) -> None:
-    """A period of softmax_c in the steady state."""
-    tiles.wait_peeked(ring["K_full"], i)
-    tiles.mma_qk(tile, i)
-    tiles.rescale_if_grown(tile, i - 1)
-    tiles.wait_peeked(ring["V_full"], i - 1)
-    tiles.mma_pv(tile, i - 1)
-    tiles.wait_mma(1)  # edge QK_c->MAX_c; release K by QK_c
-    tiles.arrive(ring["K_empty"], i)
-    tiles.peek(ring["K_full"], i + 1)
-    tiles.peek(ring["V_full"], i)
-    tiles.row_max(tile, i, masked=masked, keep=8.0)
-    tiles.exp2(tile, i)
-    tiles.row_sum(tile, i)
-    tiles.wait_mma(0)  # registers P_c by PV_c; release V by PV_c
-    tiles.arrive(ring["V_empty"], i - 1)
-    tiles.convert(tile, i)
-    tiles.advance(i)
-
-
-@cute.jit
-def softmax_c_work(
-    block: cutlass.Constexpr, tile: cutlass.Constexpr, i: cutlass.Constexpr, turn: cutlass.Constexpr, number: cutlass.Int32,
-) -> None:  # fmt: skip
-    """A work tile of softmax_c."""
-    ring, work = block.rings, tiles.locate(block, number)
-    tiles.begin(i)
-    tile = tiles.begin_work(tile, work)
-    tiles.wait_slot(ring["Q_full"], tile.subtile, turn)
-    if work.trips > 0:
-        tiles.wait(ring["K_full"], i)
-        tiles.mma_qk(tile, i)
-        tiles.wait_mma(0)  # edge QK_c->MAX_c; release K by QK_c
-        tiles.arrive(ring["K_empty"], i)
-        tiles.row_max(tile, i, masked=True, keep=8.0)
-        tiles.exp2(tile, i)
-        tiles.row_sum(tile, i)
-        tiles.convert(tile, i)
-        tiles.advance(i)
-        if cutlass.const_expr(block.causal):
-            for _ in cutlass.range(1, work.masked, unroll=1):
-                softmax_c_period(ring, tile, i, masked=True)
-        for _ in cutlass.range(work.masked, work.trips, unroll=1):
-            softmax_c_period(ring, tile, i, masked=False)
-        tiles.rescale_if_grown(tile, i - 1)
-        tiles.wait(ring["V_full"], i - 1)
-        tiles.mma_pv(tile, i - 1)
-        tiles.wait_mma(0)  # registers P_c by PV_c; release V by PV_c
-        tiles.arrive(ring["V_empty"], i - 1)
-    tiles.arrive_slot(ring["Q_empty"], tile.subtile)
-    tiles.finish(tile, barrier_id=1 + tile.subtile)
-
-
-@cute.jit
-def softmax_c(block: cutlass.Constexpr) -> None:
-    """4 warps; sub-tile c; the schedule asks for 160 registers a thread."""
-    i, turn = tiles.start((3,), peeked=("K_full", "V_full")), tiles.start((1, 2))
-    tile = tiles.consumer(block, subtile=2)
-    number = tiles.first(block, turn)
-    while number < block.work_tiles:
-        softmax_c_work(block, tile, i, turn, number)
+        softmax_work(block, tile, i, turn, number)
         number = tiles.following(block, turn, number)
     tiles.leave(tile)
 
@@ -300,15 +170,9 @@ def kernel(
     given = tiles.Operands((q_tma, q), (k_tma, k), (v_tma, v), (o_tma, o))
     shape = (batch, seqlen_q, heads, seqlen_k, kv_heads)
     block = tiles.enter(TILES, STORAGE, BARRIERS, causal, dtype, given, lse, counter, shape, softmax_scale)
-    if block.warp < 4:
+    if block.warp < 12:
         cute.arch.setmaxregister_increase(160)
-        softmax_a(block)
-    elif block.warp < 8:
-        cute.arch.setmaxregister_increase(160)
-        softmax_b(block)
-    elif block.warp < 12:
-        cute.arch.setmaxregister_increase(160)
-        softmax_c(block)
+        softmax(block, block.warp // 4)
     else:
         cute.arch.setmaxregister_decrease(24)
         if block.warp == 12:

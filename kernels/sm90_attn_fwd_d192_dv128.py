@@ -1,7 +1,7 @@
 """Attention forward for sm90, head dim 192, 128 for V: 192 query rows by 80 keys an iteration. Generated; do not edit.
 
 Command:   twill emit sm90_attn_fwd_d192_dv128
-Schedule:  fd05c776bdb688e38287eaae2b3b523d0ce266fe76620bb282ee9819b1adab49
+Schedule:  6f78cc5743c03364cadb844e800c1bec2be60684f8410a34e343b7a275546fd4
 Solved by: twill solve --arch sm90 attn_fwd --head-dim 192 --head-dim-v 128
 I = 2562 cycles an iteration, L = 5932, optimal.
 
@@ -17,11 +17,11 @@ import cutlass.cute as cute
 
 from twill.emit.sm90 import tiles
 
-SCHEDULE = "fd05c776bdb688e38287eaae2b3b523d0ce266fe76620bb282ee9819b1adab49"
+SCHEDULE = "6f78cc5743c03364cadb844e800c1bec2be60684f8410a34e343b7a275546fd4"
 TILES = tiles.Tiles(head_dim=192, head_dim_v=128, keys=80, subtiles=3)
 # role of the schedule: its function, its first warp
 ROLES = {
-    "softmax_a": ("softmax_a", 0),
+    "softmax_a": ("softmax", 0),
     "softmax_b": ("softmax", 4),
     "softmax_c": ("softmax", 8),
     "load": ("load", 12),
@@ -62,75 +62,11 @@ def queries(block: cutlass.Constexpr) -> None:
         tiles.announce(block, turn, number)
 
 
-def softmax_a_period(ring: Any, tile: Any, i: Any, masked: bool) -> None:
-    """A period of softmax_a in the steady state."""
-    tiles.wait_peeked(ring["K_full"], i)
-    tiles.mma_qk(tile, i)
-    tiles.wait_peeked(ring["V_full"], i - 1)
-    tiles.mma_pv(tile, i - 1)
-    tiles.wait_mma(1)  # edge QK_a->MAX_a; release K by QK_a
-    tiles.arrive(ring["K_empty"], i)
-    tiles.peek(ring["K_full"], i + 1)
-    tiles.peek(ring["V_full"], i)
-    tiles.row_max(tile, i, masked=masked, keep=8.0)
-    tiles.exp2(tile, i)
-    tiles.row_sum(tile, i)
-    tiles.wait_mma(0)  # edge PV_a->RESC_a@1; release V by PV_a
-    tiles.arrive(ring["V_empty"], i - 1)
-    tiles.rescale_if_grown(tile, i)
-    tiles.convert(tile, i)
-    tiles.advance(i)
-
-
-@cute.jit
-def softmax_a_work(
-    block: cutlass.Constexpr, tile: cutlass.Constexpr, i: cutlass.Constexpr, turn: cutlass.Constexpr, number: cutlass.Int32,
-) -> None:  # fmt: skip
-    """A work tile of softmax_a."""
-    ring, work = block.rings, tiles.locate(block, number)
-    tiles.begin(i)
-    tile = tiles.begin_work(tile, work)
-    tiles.wait_slot(ring["Q_full"], tile.subtile, turn)
-    if work.trips > 0:
-        tiles.wait(ring["K_full"], i)
-        tiles.mma_qk(tile, i)
-        tiles.wait_mma(0)  # edge QK_a->MAX_a; release K by QK_a
-        tiles.arrive(ring["K_empty"], i)
-        tiles.row_max(tile, i, masked=True, keep=8.0)
-        tiles.exp2(tile, i)
-        tiles.row_sum(tile, i)
-        tiles.rescale_if_grown(tile, i)
-        tiles.convert(tile, i)
-        tiles.advance(i)
-        if cutlass.const_expr(block.causal):
-            for _ in cutlass.range(1, work.masked, unroll=1):
-                softmax_a_period(ring, tile, i, masked=True)
-        for _ in cutlass.range(work.masked, work.trips, unroll=1):
-            softmax_a_period(ring, tile, i, masked=False)
-        tiles.wait(ring["V_full"], i - 1)
-        tiles.mma_pv(tile, i - 1)
-        tiles.wait_mma(0)  # edge PV_a->RESC_a@1; release V by PV_a
-        tiles.arrive(ring["V_empty"], i - 1)
-    tiles.finish(tile, barrier_id=1 + tile.subtile)
-    tiles.arrive_slot(ring["Q_empty"], tile.subtile)
-
-
-@cute.jit
-def softmax_a(block: cutlass.Constexpr) -> None:
-    """4 warps; sub-tile a; the schedule asks for 160 registers a thread."""
-    i, turn = tiles.start((3,), peeked=("K_full", "V_full")), tiles.start((1, 2))
-    tile = tiles.consumer(block, subtile=0)
-    number = tiles.first(block, turn)
-    while number < block.work_tiles:
-        softmax_a_work(block, tile, i, turn, number)
-        number = tiles.following(block, turn, number)
-    tiles.leave(tile)
-
-
 def softmax_period(ring: Any, tile: Any, i: Any, masked: bool) -> None:
     """A period of softmax in the steady state."""
     tiles.wait_peeked(ring["K_full"], i)
     tiles.mma_qk(tile, i)
+    tiles.rescale_if_grown(tile, i - 1)
     tiles.wait_peeked(ring["V_full"], i - 1)
     tiles.mma_pv(tile, i - 1)
     tiles.wait_mma(1)  # edge QK->MAX; release K by QK
@@ -143,7 +79,6 @@ def softmax_period(ring: Any, tile: Any, i: Any, masked: bool) -> None:
     tiles.wait_mma(0)  # registers P by PV; release V by PV
     tiles.arrive(ring["V_empty"], i - 1)
     tiles.convert(tile, i)
-    tiles.rescale_if_grown(tile, i)
     tiles.advance(i)
 
 
@@ -165,13 +100,13 @@ def softmax_work(
         tiles.exp2(tile, i)
         tiles.row_sum(tile, i)
         tiles.convert(tile, i)
-        tiles.rescale_if_grown(tile, i)
         tiles.advance(i)
         if cutlass.const_expr(block.causal):
             for _ in cutlass.range(1, work.masked, unroll=1):
                 softmax_period(ring, tile, i, masked=True)
         for _ in cutlass.range(work.masked, work.trips, unroll=1):
             softmax_period(ring, tile, i, masked=False)
+        tiles.rescale_if_grown(tile, i - 1)
         tiles.wait(ring["V_full"], i - 1)
         tiles.mma_pv(tile, i - 1)
         tiles.wait_mma(0)  # registers P by PV; release V by PV
@@ -182,7 +117,7 @@ def softmax_work(
 
 @cute.jit
 def softmax(block: cutlass.Constexpr, subtile: cutlass.Int32) -> None:
-    """4 warps each; sub-tiles b, c; the schedule asks for 160 registers a thread."""
+    """4 warps each; sub-tiles a, b, c; the schedule asks for 160 registers a thread."""
     i, turn = tiles.start((3,), peeked=("K_full", "V_full")), tiles.start((1, 2))
     tile = tiles.consumer(block, subtile=subtile)
     number = tiles.first(block, turn)
@@ -234,10 +169,7 @@ def kernel(
     given = tiles.Operands((q_tma, q), (k_tma, k), (v_tma, v), (o_tma, o))
     shape = (batch, seqlen_q, heads, seqlen_k, kv_heads)
     block = tiles.enter(TILES, STORAGE, BARRIERS, causal, dtype, given, lse, counter, shape, softmax_scale)
-    if block.warp < 4:
-        cute.arch.setmaxregister_increase(160)
-        softmax_a(block)
-    elif block.warp < 12:
+    if block.warp < 12:
         cute.arch.setmaxregister_increase(160)
         softmax(block, block.warp // 4)
     else:

@@ -1,7 +1,7 @@
 """Attention forward for sm90, head dim 64: 192 query rows by 128 keys an iteration. Generated; do not edit.
 
 Command:   twill emit sm90_attn_fwd_d64
-Schedule:  da60f7de99e55bc5afe74445d99fb8bbc4e1e704eb95ba79175f72dcfdf30d1a
+Schedule:  4d50f51497dc9fc17f69a288b23dde15612d130fbebacbc60fe46a64b7455f4f
 Solved by: twill solve --arch sm90 attn_fwd --head-dim 64
 I = 2271 cycles an iteration, L = 5018, optimal.
 
@@ -17,13 +17,13 @@ import cutlass.cute as cute
 
 from twill.emit.sm90 import tiles
 
-SCHEDULE = "da60f7de99e55bc5afe74445d99fb8bbc4e1e704eb95ba79175f72dcfdf30d1a"
+SCHEDULE = "4d50f51497dc9fc17f69a288b23dde15612d130fbebacbc60fe46a64b7455f4f"
 TILES = tiles.Tiles(head_dim=64, head_dim_v=64, keys=128, subtiles=3)
 # role of the schedule: its function, its first warp
 ROLES = {
-    "softmax_a": ("softmax_a", 0),
-    "softmax_b": ("softmax_b", 4),
-    "softmax_c": ("softmax_c", 8),
+    "softmax_a": ("softmax", 0),
+    "softmax_b": ("softmax", 4),
+    "softmax_c": ("softmax", 8),
     "load": ("load", 12),
 }
 STORAGE = {
@@ -63,161 +63,31 @@ def queries(block: cutlass.Constexpr) -> None:
         tiles.announce(block, turn, number)
 
 
-def softmax_a_period(ring: Any, tile: Any, i: Any, masked: bool) -> None:
-    """A period of softmax_a in the steady state."""
-    tiles.wait_peeked(ring["K_full"], i)
-    tiles.mma_qk(tile, i)
-    tiles.wait_peeked(ring["V_full"], i - 1)
-    tiles.mma_pv(tile, i - 1)
-    tiles.wait_mma(1)  # edge QK_a->MAX_a; release K by QK_a
-    tiles.arrive(ring["K_empty"], i)
-    tiles.peek(ring["K_full"], i + 1)
-    tiles.peek(ring["V_full"], i)
-    tiles.row_max(tile, i, masked=masked, keep=8.0)
-    tiles.exp2(tile, i)
-    tiles.row_sum(tile, i)
-    tiles.wait_mma(0)  # registers P_a by PV_a; release V by PV_a
-    tiles.arrive(ring["V_empty"], i - 1)
-    tiles.convert(tile, i)
-    tiles.rescale_if_grown(tile, i)
-    tiles.advance(i)
-
-
-@cute.jit
-def softmax_a_work(
-    block: cutlass.Constexpr, tile: cutlass.Constexpr, i: cutlass.Constexpr, turn: cutlass.Constexpr, number: cutlass.Int32,
-) -> None:  # fmt: skip
-    """A work tile of softmax_a."""
-    ring, work = block.rings, tiles.locate(block, number)
-    tiles.begin(i)
-    tile = tiles.begin_work(tile, work)
-    tiles.wait_slot(ring["Q_full"], tile.subtile, turn)
-    if work.trips > 0:
-        tiles.wait(ring["K_full"], i)
-        tiles.mma_qk(tile, i)
-        tiles.wait_mma(0)  # edge QK_a->MAX_a; release K by QK_a
-        tiles.arrive(ring["K_empty"], i)
-        tiles.row_max(tile, i, masked=True, keep=8.0)
-        tiles.exp2(tile, i)
-        tiles.row_sum(tile, i)
-        tiles.convert(tile, i)
-        tiles.rescale_if_grown(tile, i)
-        tiles.advance(i)
-        if cutlass.const_expr(block.causal):
-            for _ in cutlass.range(1, work.masked, unroll=1):
-                softmax_a_period(ring, tile, i, masked=True)
-        for _ in cutlass.range(work.masked, work.trips, unroll=1):
-            softmax_a_period(ring, tile, i, masked=False)
-        tiles.wait(ring["V_full"], i - 1)
-        tiles.mma_pv(tile, i - 1)
-        tiles.wait_mma(0)  # registers P_a by PV_a; release V by PV_a
-        tiles.arrive(ring["V_empty"], i - 1)
-    tiles.arrive_slot(ring["Q_empty"], tile.subtile)
-    tiles.finish(tile, barrier_id=1 + tile.subtile)
-
-
-@cute.jit
-def softmax_a(block: cutlass.Constexpr) -> None:
-    """4 warps; sub-tile a; the schedule asks for 160 registers a thread."""
-    i, turn = tiles.start((5, 6), peeked=("K_full", "V_full")), tiles.start((1, 2))
-    tile = tiles.consumer(block, subtile=0)
-    number = tiles.first(block, turn)
-    while number < block.work_tiles:
-        softmax_a_work(block, tile, i, turn, number)
-        number = tiles.following(block, turn, number)
-    tiles.leave(tile)
-
-
-def softmax_b_period(ring: Any, tile: Any, i: Any, masked: bool) -> None:
-    """A period of softmax_b in the steady state."""
-    tiles.wait_peeked(ring["K_full"], i)
-    tiles.mma_qk(tile, i)
-    tiles.wait_peeked(ring["V_full"], i - 1)
-    tiles.mma_pv(tile, i - 1)
-    tiles.wait_mma(1)  # edge QK_b->MAX_b; release K by QK_b
-    tiles.arrive(ring["K_empty"], i)
-    tiles.peek(ring["K_full"], i + 1)
-    tiles.peek(ring["V_full"], i)
-    tiles.row_max(tile, i, masked=masked, keep=8.0)
-    tiles.wait_mma(0)  # edge PV_b->RESC_b@1; release V by PV_b
-    tiles.arrive(ring["V_empty"], i - 1)
-    tiles.rescale_if_grown(tile, i)
-    tiles.exp2(tile, i)
-    tiles.row_sum(tile, i)
-    tiles.convert(tile, i)
-    tiles.advance(i)
-
-
-@cute.jit
-def softmax_b_work(
-    block: cutlass.Constexpr, tile: cutlass.Constexpr, i: cutlass.Constexpr, turn: cutlass.Constexpr, number: cutlass.Int32,
-) -> None:  # fmt: skip
-    """A work tile of softmax_b."""
-    ring, work = block.rings, tiles.locate(block, number)
-    tiles.begin(i)
-    tile = tiles.begin_work(tile, work)
-    tiles.wait_slot(ring["Q_full"], tile.subtile, turn)
-    if work.trips > 0:
-        tiles.wait(ring["K_full"], i)
-        tiles.mma_qk(tile, i)
-        tiles.wait_mma(0)  # edge QK_b->MAX_b; release K by QK_b
-        tiles.arrive(ring["K_empty"], i)
-        tiles.row_max(tile, i, masked=True, keep=8.0)
-        tiles.rescale_if_grown(tile, i)
-        tiles.exp2(tile, i)
-        tiles.row_sum(tile, i)
-        tiles.convert(tile, i)
-        tiles.advance(i)
-        if cutlass.const_expr(block.causal):
-            for _ in cutlass.range(1, work.masked, unroll=1):
-                softmax_b_period(ring, tile, i, masked=True)
-        for _ in cutlass.range(work.masked, work.trips, unroll=1):
-            softmax_b_period(ring, tile, i, masked=False)
-        tiles.wait(ring["V_full"], i - 1)
-        tiles.mma_pv(tile, i - 1)
-        tiles.wait_mma(0)  # edge PV_b->RESC_b@1; release V by PV_b
-        tiles.arrive(ring["V_empty"], i - 1)
-    tiles.arrive_slot(ring["Q_empty"], tile.subtile)
-    tiles.finish(tile, barrier_id=1 + tile.subtile)
-
-
-@cute.jit
-def softmax_b(block: cutlass.Constexpr) -> None:
-    """4 warps; sub-tile b; the schedule asks for 160 registers a thread."""
-    i, turn = tiles.start((5, 6), peeked=("K_full", "V_full")), tiles.start((1, 2))
-    tile = tiles.consumer(block, subtile=1)
-    number = tiles.first(block, turn)
-    while number < block.work_tiles:
-        softmax_b_work(block, tile, i, turn, number)
-        number = tiles.following(block, turn, number)
-    tiles.leave(tile)
-
-
-def softmax_c_period(ring: Any, tile: Any, i: Any, masked: bool) -> None:
-    """A period of softmax_c in the steady state."""
+def softmax_period(ring: Any, tile: Any, i: Any, masked: bool) -> None:
+    """A period of softmax in the steady state."""
     tiles.wait_peeked(ring["K_full"], i)
     tiles.mma_qk(tile, i)
     tiles.rescale_if_grown(tile, i - 1)
     tiles.wait_peeked(ring["V_full"], i - 1)
     tiles.mma_pv(tile, i - 1)
-    tiles.wait_mma(1)  # edge QK_c->MAX_c; release K by QK_c
+    tiles.wait_mma(1)  # edge QK->MAX; release K by QK
     tiles.arrive(ring["K_empty"], i)
     tiles.peek(ring["K_full"], i + 1)
     tiles.peek(ring["V_full"], i)
     tiles.row_max(tile, i, masked=masked, keep=8.0)
     tiles.exp2(tile, i)
     tiles.row_sum(tile, i)
-    tiles.wait_mma(0)  # registers P_c by PV_c; release V by PV_c
+    tiles.wait_mma(0)  # registers P by PV; release V by PV
     tiles.arrive(ring["V_empty"], i - 1)
     tiles.convert(tile, i)
     tiles.advance(i)
 
 
 @cute.jit
-def softmax_c_work(
+def softmax_work(
     block: cutlass.Constexpr, tile: cutlass.Constexpr, i: cutlass.Constexpr, turn: cutlass.Constexpr, number: cutlass.Int32,
 ) -> None:  # fmt: skip
-    """A work tile of softmax_c."""
+    """A work tile of softmax."""
     ring, work = block.rings, tiles.locate(block, number)
     tiles.begin(i)
     tile = tiles.begin_work(tile, work)
@@ -225,7 +95,7 @@ def softmax_c_work(
     if work.trips > 0:
         tiles.wait(ring["K_full"], i)
         tiles.mma_qk(tile, i)
-        tiles.wait_mma(0)  # edge QK_c->MAX_c; release K by QK_c
+        tiles.wait_mma(0)  # edge QK->MAX; release K by QK
         tiles.arrive(ring["K_empty"], i)
         tiles.row_max(tile, i, masked=True, keep=8.0)
         tiles.exp2(tile, i)
@@ -234,26 +104,26 @@ def softmax_c_work(
         tiles.advance(i)
         if cutlass.const_expr(block.causal):
             for _ in cutlass.range(1, work.masked, unroll=1):
-                softmax_c_period(ring, tile, i, masked=True)
+                softmax_period(ring, tile, i, masked=True)
         for _ in cutlass.range(work.masked, work.trips, unroll=1):
-            softmax_c_period(ring, tile, i, masked=False)
+            softmax_period(ring, tile, i, masked=False)
         tiles.rescale_if_grown(tile, i - 1)
         tiles.wait(ring["V_full"], i - 1)
         tiles.mma_pv(tile, i - 1)
-        tiles.wait_mma(0)  # registers P_c by PV_c; release V by PV_c
+        tiles.wait_mma(0)  # registers P by PV; release V by PV
         tiles.arrive(ring["V_empty"], i - 1)
     tiles.arrive_slot(ring["Q_empty"], tile.subtile)
     tiles.finish(tile, barrier_id=1 + tile.subtile)
 
 
 @cute.jit
-def softmax_c(block: cutlass.Constexpr) -> None:
-    """4 warps; sub-tile c; the schedule asks for 160 registers a thread."""
+def softmax(block: cutlass.Constexpr, subtile: cutlass.Int32) -> None:
+    """4 warps each; sub-tiles a, b, c; the schedule asks for 160 registers a thread."""
     i, turn = tiles.start((5, 6), peeked=("K_full", "V_full")), tiles.start((1, 2))
-    tile = tiles.consumer(block, subtile=2)
+    tile = tiles.consumer(block, subtile=subtile)
     number = tiles.first(block, turn)
     while number < block.work_tiles:
-        softmax_c_work(block, tile, i, turn, number)
+        softmax_work(block, tile, i, turn, number)
         number = tiles.following(block, turn, number)
     tiles.leave(tile)
 
@@ -300,15 +170,9 @@ def kernel(
     given = tiles.Operands((q_tma, q), (k_tma, k), (v_tma, v), (o_tma, o))
     shape = (batch, seqlen_q, heads, seqlen_k, kv_heads)
     block = tiles.enter(TILES, STORAGE, BARRIERS, causal, dtype, given, lse, counter, shape, softmax_scale)
-    if block.warp < 4:
+    if block.warp < 12:
         cute.arch.setmaxregister_increase(160)
-        softmax_a(block)
-    elif block.warp < 8:
-        cute.arch.setmaxregister_increase(160)
-        softmax_b(block)
-    elif block.warp < 12:
-        cute.arch.setmaxregister_increase(160)
-        softmax_c(block)
+        softmax(block, block.warp // 4)
     else:
         cute.arch.setmaxregister_decrease(24)
         if block.warp == 12:

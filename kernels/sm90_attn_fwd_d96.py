@@ -1,7 +1,7 @@
 """Attention forward for sm90, head dim 96: 192 query rows by 96 keys an iteration. Generated; do not edit.
 
 Command:   twill emit sm90_attn_fwd_d96
-Schedule:  8fcd7efb501a32ffd35cd6d31f6b9939b91caa4d0d9ffd79ca21e796fd6d31df
+Schedule:  62bba0b7480855febc25dcb1d6cb4cc81c763aa1b746102ca11b9dae5bb5596d
 Solved by: twill solve --arch sm90 attn_fwd --head-dim 96
 I = 1914 cycles an iteration, L = 4564, optimal.
 
@@ -17,13 +17,13 @@ import cutlass.cute as cute
 
 from twill.emit.sm90 import tiles
 
-SCHEDULE = "8fcd7efb501a32ffd35cd6d31f6b9939b91caa4d0d9ffd79ca21e796fd6d31df"
+SCHEDULE = "62bba0b7480855febc25dcb1d6cb4cc81c763aa1b746102ca11b9dae5bb5596d"
 TILES = tiles.Tiles(head_dim=96, head_dim_v=96, keys=96, subtiles=3)
 # role of the schedule: its function, its first warp
 ROLES = {
     "softmax_a": ("softmax", 0),
     "softmax_b": ("softmax", 4),
-    "softmax_c": ("softmax_c", 8),
+    "softmax_c": ("softmax", 8),
     "load": ("load", 12),
 }
 STORAGE = {
@@ -67,7 +67,6 @@ def softmax_period(ring: Any, tile: Any, i: Any, masked: bool) -> None:
     """A period of softmax in the steady state."""
     tiles.wait_peeked(ring["K_full"], i)
     tiles.mma_qk(tile, i)
-    tiles.rescale_if_grown(tile, i - 1)
     tiles.wait_peeked(ring["V_full"], i - 1)
     tiles.mma_pv(tile, i - 1)
     tiles.wait_mma(1)  # edge QK->MAX; release K by QK
@@ -80,6 +79,7 @@ def softmax_period(ring: Any, tile: Any, i: Any, masked: bool) -> None:
     tiles.wait_mma(0)  # registers P by PV; release V by PV
     tiles.arrive(ring["V_empty"], i - 1)
     tiles.convert(tile, i)
+    tiles.rescale_if_grown(tile, i)
     tiles.advance(i)
 
 
@@ -101,13 +101,13 @@ def softmax_work(
         tiles.exp2(tile, i)
         tiles.row_sum(tile, i)
         tiles.convert(tile, i)
+        tiles.rescale_if_grown(tile, i)
         tiles.advance(i)
         if cutlass.const_expr(block.causal):
             for _ in cutlass.range(1, work.masked, unroll=1):
                 softmax_period(ring, tile, i, masked=True)
         for _ in cutlass.range(work.masked, work.trips, unroll=1):
             softmax_period(ring, tile, i, masked=False)
-        tiles.rescale_if_grown(tile, i - 1)
         tiles.wait(ring["V_full"], i - 1)
         tiles.mma_pv(tile, i - 1)
         tiles.wait_mma(0)  # registers P by PV; release V by PV
@@ -118,7 +118,7 @@ def softmax_work(
 
 @cute.jit
 def softmax(block: cutlass.Constexpr, subtile: cutlass.Int32) -> None:
-    """4 warps each; sub-tiles a, b; the schedule asks for 152 registers a thread."""
+    """4 warps each; sub-tiles a, b, c; the schedule asks for 152 registers a thread."""
     i, turn = tiles.start((4,), peeked=("K_full", "V_full")), tiles.start((1, 2))
     tile = tiles.consumer(block, subtile=subtile)
     number = tiles.first(block, turn)
@@ -128,77 +128,12 @@ def softmax(block: cutlass.Constexpr, subtile: cutlass.Int32) -> None:
     tiles.leave(tile)
 
 
-def softmax_c_period(ring: Any, tile: Any, i: Any, masked: bool) -> None:
-    """A period of softmax_c in the steady state."""
-    tiles.wait_peeked(ring["K_full"], i)
-    tiles.mma_qk(tile, i)
-    tiles.wait_peeked(ring["V_full"], i - 1)
-    tiles.mma_pv(tile, i - 1)
-    tiles.wait_mma(1)  # edge QK_c->MAX_c; release K by QK_c
-    tiles.arrive(ring["K_empty"], i)
-    tiles.peek(ring["K_full"], i + 1)
-    tiles.peek(ring["V_full"], i)
-    tiles.row_max(tile, i, masked=masked, keep=8.0)
-    tiles.exp2(tile, i)
-    tiles.row_sum(tile, i)
-    tiles.wait_mma(0)  # registers P_c by PV_c; release V by PV_c
-    tiles.arrive(ring["V_empty"], i - 1)
-    tiles.convert(tile, i)
-    tiles.rescale_if_grown(tile, i)
-    tiles.advance(i)
-
-
-@cute.jit
-def softmax_c_work(
-    block: cutlass.Constexpr, tile: cutlass.Constexpr, i: cutlass.Constexpr, turn: cutlass.Constexpr, number: cutlass.Int32,
-) -> None:  # fmt: skip
-    """A work tile of softmax_c."""
-    ring, work = block.rings, tiles.locate(block, number)
-    tiles.begin(i)
-    tile = tiles.begin_work(tile, work)
-    tiles.wait_slot(ring["Q_full"], tile.subtile, turn)
-    if work.trips > 0:
-        tiles.wait(ring["K_full"], i)
-        tiles.mma_qk(tile, i)
-        tiles.wait_mma(0)  # edge QK_c->MAX_c; release K by QK_c
-        tiles.arrive(ring["K_empty"], i)
-        tiles.row_max(tile, i, masked=True, keep=8.0)
-        tiles.exp2(tile, i)
-        tiles.row_sum(tile, i)
-        tiles.convert(tile, i)
-        tiles.rescale_if_grown(tile, i)
-        tiles.advance(i)
-        if cutlass.const_expr(block.causal):
-            for _ in cutlass.range(1, work.masked, unroll=1):
-                softmax_c_period(ring, tile, i, masked=True)
-        for _ in cutlass.range(work.masked, work.trips, unroll=1):
-            softmax_c_period(ring, tile, i, masked=False)
-        tiles.wait(ring["V_full"], i - 1)
-        tiles.mma_pv(tile, i - 1)
-        tiles.wait_mma(0)  # registers P_c by PV_c; release V by PV_c
-        tiles.arrive(ring["V_empty"], i - 1)
-    tiles.arrive_slot(ring["Q_empty"], tile.subtile)
-    tiles.finish(tile, barrier_id=1 + tile.subtile)
-
-
-@cute.jit
-def softmax_c(block: cutlass.Constexpr) -> None:
-    """4 warps; sub-tile c; the schedule asks for 152 registers a thread."""
-    i, turn = tiles.start((4,), peeked=("K_full", "V_full")), tiles.start((1, 2))
-    tile = tiles.consumer(block, subtile=2)
-    number = tiles.first(block, turn)
-    while number < block.work_tiles:
-        softmax_c_work(block, tile, i, turn, number)
-        number = tiles.following(block, turn, number)
-    tiles.leave(tile)
-
-
 def load_period(ring: Any, source: Any, i: Any) -> None:
     """A period of load in the steady state."""
     tiles.wait(ring["K_empty"], i, distance=4)
     tiles.load_k(source, i, ring["K_full"])
-    tiles.wait(ring["V_empty"], i - 1, distance=4)
-    tiles.load_v(source, i - 1, ring["V_full"])
+    tiles.wait(ring["V_empty"], i, distance=4)
+    tiles.load_v(source, i, ring["V_full"])
     tiles.advance(i)
 
 
@@ -210,14 +145,8 @@ def load_work(
     ring, work = block.rings, tiles.locate(block, number)
     tiles.begin(i)
     source = tiles.loader(block, work)
-    if work.trips > 0:
-        tiles.wait(ring["K_empty"], i, distance=4)
-        tiles.load_k(source, i, ring["K_full"])
-        tiles.advance(i)
-        for _ in cutlass.range(1, work.trips, unroll=1):
-            load_period(ring, source, i)
-        tiles.wait(ring["V_empty"], i - 1, distance=4)
-        tiles.load_v(source, i - 1, ring["V_full"])
+    for _ in cutlass.range(0, work.trips, unroll=1):
+        load_period(ring, source, i)
 
 
 @cute.jit
@@ -241,12 +170,9 @@ def kernel(
     given = tiles.Operands((q_tma, q), (k_tma, k), (v_tma, v), (o_tma, o))
     shape = (batch, seqlen_q, heads, seqlen_k, kv_heads)
     block = tiles.enter(TILES, STORAGE, BARRIERS, causal, dtype, given, lse, counter, shape, softmax_scale)
-    if block.warp < 8:
+    if block.warp < 12:
         cute.arch.setmaxregister_increase(160)
         softmax(block, block.warp // 4)
-    elif block.warp < 12:
-        cute.arch.setmaxregister_increase(160)
-        softmax_c(block)
     else:
         cute.arch.setmaxregister_decrease(24)
         if block.warp == 12:
