@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from twill.cli.app import run
-from twill.lower import listing
+from twill.lower import Wait, listing
 
 from .conftest import shipped
 
@@ -28,7 +29,22 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     load = data["roles"][0]
     assert (load["name"], load["warps"]) == ("load", 1)
     assert load["body"][0] == {"instruction": "Wait", "barrier": "K_empty", "stage": 0, "distance": 3}
-    assert data["barriers"][0]["tx_bytes"] == 128 * 128 * 2
+    assert data["barriers"][0]["tx_bytes"] == 80 * 128 * 2
+
+
+def test_program_that_races_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without its first wait for K_full the program is not printed."""
+    _, program = shipped(NAME)
+    name, role = next((r.name, r) for r in program.roles if r.name.startswith("softmax"))
+    wait = next(x for x in role.body if isinstance(x, Wait) and x.barrier == "K_full")
+    broken = replace(role, body=tuple(x for x in role.body if x is not wait))
+    roles = tuple(broken if r.name == name else r for r in program.roles)
+    monkeypatch.setattr("twill.lower.lower", lambda _: replace(program, roles=roles))
+    assert run(["lower", NAME]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "is refused" in err
+    assert f"role {name}" in err
 
 
 def test_illegal_schedule_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
