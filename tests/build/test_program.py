@@ -65,7 +65,7 @@ def test_two_lines_of_a_period_swapped() -> None:
     for changed in changes:
         problems = differences(seats(changed), program)
         assert [p.kind for p in problems] == ["program"] * len(_first(kernel).roles)
-        assert f"role {_first(kernel).roles[0]} of the file does not go through wait" in problems[0].text
+        assert f"role {_first(kernel).roles[0]} of the file does not go through " in problems[0].text
 
 
 def test_other_roles() -> None:
@@ -93,7 +93,7 @@ def test_unknown_operations_are_arithmetic_of_their_own_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [("ROLES = {", "RULES = {"), ("cute.arch.setmaxregister_increase(240)", "pass"), ("_period(", "_round(")]
+    ("old", "new"), [("ROLES = {", "RULES = {"), ("cute.arch.setmaxregister_increase", "print"), ("_period(", "_round(")]
 )
 def test_files_whose_roles_cannot_be_made_out(old: str, new: str) -> None:
     kernel = read(find("sm90_attn_fwd_d128"))
