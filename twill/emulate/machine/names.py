@@ -79,15 +79,19 @@ def _calls(table: ast.expr | None) -> list[tuple[str, dict[str, int]]]:
 def _roles(tree: ast.Module) -> tuple[tuple[int, int, str], ...]:
     """Roles by first warp from the table ROLES, and single warps from tests such as ``block.warp == 9``."""
     starts: dict[int, str] = {}
+    single: set[int] = set()
     for x in tree.body:
         if isinstance(x, ast.Assign) and ast.unparse(x.targets[0]) == "ROLES":
             starts |= {first: name for name, (_, first) in ast.literal_eval(x.value).items()}
     for test in (x for x in ast.walk(tree) if isinstance(x, ast.If)):
         match = re.fullmatch(r"block\.warp == (\d+)", ast.unparse(test.test))
+        if match is not None:
+            single.add(int(match[1]))
         if match is not None and int(match[1]) not in starts:
             starts[int(match[1])] = next((_called(s) for s in test.body if _called(s)), "")
     firsts = sorted(starts)
-    return tuple((a, b, starts[a]) for a, b in zip(firsts, [*firsts[1:], 1 << 10], strict=True))
+    following = [*firsts[1:], 1 << 10]
+    return tuple((a, a + 1 if a in single else b, starts[a]) for a, b in zip(firsts, following, strict=True))
 
 
 def _called(statement: ast.stmt) -> str:
