@@ -63,6 +63,15 @@ def queries(block: cutlass.Constexpr) -> None:
         tiles.announce(block, turn, number)
 
 
+def softmax_skip(ring: Any, i: Any) -> None:
+    """An iteration in which no row of softmax sees a key: what it would have used goes back unused."""
+    tiles.wait(ring["K_full"], i)
+    tiles.arrive(ring["K_empty"], i)
+    tiles.wait(ring["V_full"], i)
+    tiles.arrive(ring["V_empty"], i)
+    tiles.advance(i)
+
+
 def softmax_period(ring: Any, tile: Any, i: Any, masked: bool) -> None:
     """A period of softmax in the steady state."""
     tiles.wait_peeked(ring["K_full"], i)
@@ -88,10 +97,14 @@ def softmax_work(
     block: cutlass.Constexpr, tile: cutlass.Constexpr, i: cutlass.Constexpr, turn: cutlass.Constexpr, number: cutlass.Int32,
 ) -> None:  # fmt: skip
     """A work tile of softmax."""
-    ring, work = block.rings, tiles.locate(block, number)
+    ring, work = block.rings, tiles.locate(block, turn, number)
     tiles.begin(i)
     tile = tiles.begin_work(tile, work)
+    work = tile.work
     tiles.wait_slot(ring["Q_full"], tile.subtile, turn)
+    if cutlass.const_expr(block.causal):
+        for _ in cutlass.range(0, work.skipped, unroll=1):
+            softmax_skip(ring, i)
     if work.trips > 0:
         tiles.wait(ring["K_full"], i)
         tiles.mma_qk(tile, i)
@@ -142,7 +155,7 @@ def load_work(
     block: cutlass.Constexpr, i: cutlass.Constexpr, turn: cutlass.Constexpr, number: cutlass.Int32,
 ) -> None:  # fmt: skip
     """A work tile of load."""
-    ring, work = block.rings, tiles.locate(block, number)
+    ring, work = block.rings, tiles.locate(block, turn, number)
     tiles.begin(i)
     source = tiles.loader(block, work)
     for _ in cutlass.range(0, work.trips, unroll=1):

@@ -139,15 +139,15 @@ class Emitted:
     names: dict[str, Any]
     tiles: ModuleType
 
-    def run(self, role: str, trips: int, masked: int = 1, causal: bool = False) -> Recorder:
-        """What a role does for one work tile of ``trips`` iterations, the first ``masked`` of them masked."""
+    def run(self, role: str, trips: int, masked: int = 1, causal: bool = False, skipped: int = 0) -> Recorder:
+        """What a role does for one work tile of ``trips`` iterations, the first ``masked`` of them masked, behind ``skipped`` ones."""
         recorder = Recorder()
         rings = {name: name for name in self.names["BARRIERS"]}
         block = SimpleNamespace(rings=rings, causal=causal, work_tiles=1)
-        work = SimpleNamespace(trips=trips, masked=masked)
+        work = SimpleNamespace(trips=trips, masked=masked, skipped=skipped)
         self.tiles.__dict__.update(
             wait=recorder.wait, arrive=recorder.arrive, wait_mma=recorder.wait_mma, peek=recorder.peek, wait_peeked=recorder.wait_peeked,
-            start=lambda *a, **k: Cursor([0]), advance=_advance, begin=lambda i: None, locate=lambda block, number: work,
+            start=lambda *a, **k: Cursor([0]), advance=_advance, begin=lambda i: None, locate=lambda block, turn, number: work,
             first=lambda *a: 0, following=lambda *a: 1,
         )  # fmt: skip
         self.tiles.__dict__.update({name: recorder.op(name) for name in OPS})
@@ -157,13 +157,18 @@ class Emitted:
         return recorder
 
 
+def _at_work(x: Any, work: Any, whole: bool = False) -> Any:
+    x.work = work
+    return x
+
+
 def load(text: str) -> Emitted:
     """Execute an emitted file's definitions."""
     tiles = ModuleType("twill.emit.sm90.tiles")
     tiles.__dict__.update(
         Tiles=SimpleNamespace, Buffer=SimpleNamespace, RingShape=SimpleNamespace, Operands=SimpleNamespace,
         loader=lambda block, work: "source", finish=lambda *a, **k: None, leave=lambda x: None,
-        consumer=lambda block, subtile, **copies: SimpleNamespace(subtile=subtile), begin_work=lambda x, work: x,
+        consumer=lambda block, subtile, **copies: SimpleNamespace(subtile=subtile), begin_work=_at_work,
         wait_slot=lambda *a: None, arrive_slot=lambda *a: None,
     )  # fmt: skip
     names: dict[str, Any] = {}

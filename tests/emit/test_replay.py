@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from operator import sub
 from pathlib import Path
 
@@ -72,6 +73,23 @@ def test_masked_iterations_are_masked(name: str, causal: bool) -> None:
                 late = [i for i, m in recorder.masked if m]
                 assert set(range(masked)) & {i for i, _ in recorder.masked} <= set(late)
                 assert len(set(late) - set(range(masked))) <= role.stages
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_iterations_without_a_key_are_passed_over(name: str) -> None:
+    """A sub-tile that sees no key of the last tiles hands them back, and then does all the rest."""
+    _, program, text = case(name)
+    emitted = replay.load(text)
+    for role in program.roles:
+        if role.warps < 4:
+            continue
+        passed = [e for e in expected(role, 1) if e[0] in ("wait", "arrive")]
+        assert {e[0] for e in passed} == {"wait", "arrive"}
+        for trips, skipped in product(TRIPS, (1, 2, 3)):
+            recorder = emitted.run(role.name, trips, causal=True, skipped=skipped)
+            over = [(*e[:2], e[2] + k) for k in range(skipped) for e in passed]
+            rest = [(*e[:2], e[2] + skipped) if e[0] in ("wait", "arrive", "op") else e for e in expected(role, trips)]
+            assert recorder.events == over + rest, (role.name, trips, skipped)
 
 
 @pytest.mark.parametrize("name", (*SHIPPED, *OTHERS))

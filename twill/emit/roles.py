@@ -38,6 +38,11 @@ class RolePrinter(ABC):
         """Whether the role asks for completions before it waits for them."""
         return any(isinstance(x, WaitOwn) for x in self.role.body)
 
+    @property
+    def skips(self) -> bool:
+        """Whether the role passes over iterations in which none of its rows sees a key."""
+        return False
+
     @abstractmethod
     def handle(self, subtile: int) -> str:
         """The call that makes what the role's operations on a sub-tile work on."""
@@ -69,7 +74,7 @@ class RolePrinter(ABC):
 
     def text(self) -> Iterator[str]:
         """All functions of the role, each after two empty lines."""
-        for part in (self._period, self._work, self._walk):
+        for part in (*([self._skip] if self.skips else []), self._period, self._work, self._walk):
             yield ""
             yield ""
             yield from part()
@@ -100,6 +105,17 @@ class RolePrinter(ABC):
 
     # functions
 
+    def _skip(self) -> Iterator[str]:
+        name = self.family.name
+        yield f"def {name}_skip(ring: Any, i: Any) -> None:"
+        yield f'    """An iteration in which no row of {name} sees a key: what it would have used goes back unused."""'
+        for x, _ in self.role.trace(1):
+            if isinstance(x, Wait):
+                yield "    " + self.wait(x, "i", "wait")
+            elif isinstance(x, Arrive) and (call := self.arrive(x, "i")):
+                yield "    " + call
+        yield "    tiles.advance(i)"
+
     def _period(self) -> Iterator[str]:
         name, mask = self.family.name, ", masked: bool" if self.maxima else ""
         parameters = "".join(f"{h}: Any, " for h in self._handles.split(", "))
@@ -115,7 +131,7 @@ class RolePrinter(ABC):
         yield f"    block: cutlass.Constexpr, {given}i: cutlass.Constexpr, turn: cutlass.Constexpr, number: cutlass.Int32,"
         yield ") -> None:  # fmt: skip"
         yield f'    """A work tile of {self.family.name}."""'
-        yield "    ring, work = block.rings, tiles.locate(block, number)"
+        yield "    ring, work = block.rings, tiles.locate(block, turn, number)"
         yield "    tiles.begin(i)"
         if self.loads:
             yield "    source = tiles.loader(block, work)"

@@ -32,15 +32,26 @@ AGED = {
 class HopperRole(RolePrinter):
     """Prints the functions of one family of roles for Hopper."""
 
+    @property
+    def skips(self) -> bool:
+        return len(self.tiles) == 1
+
     def handle(self, subtile: int) -> str:
         copies = self.copies(subtile, (("scores", "mma_qk"), ("factors", "row_max")))
         return f"tiles.consumer(block, subtile={self.place(subtile)}{copies})"
 
     def begin(self) -> Iterator[str]:
+        whole = ", whole=True" if len(self.tiles) > 1 else ""
         for t in self.tiles:
-            yield f"    {t} = tiles.begin_work({t}, work)"
+            yield f"    {t} = tiles.begin_work({t}, work{whole})"
+        if len(self.tiles) == 1:
+            yield "    work = tile.work"
         for t in self.tiles:
             yield f'    tiles.wait_slot(ring["Q_full"], {t}.subtile, turn)'
+        if self.skips:
+            yield "    if cutlass.const_expr(block.causal):"
+            yield "        for _ in cutlass.range(0, work.skipped, unroll=1):"
+            yield f"            {self.family.name}_skip(ring, i)"
 
     def end(self) -> Iterator[str]:
         release = [f'    tiles.arrive_slot(ring["Q_empty"], {t}.subtile)' for t in self.tiles]

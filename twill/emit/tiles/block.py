@@ -16,6 +16,8 @@ __all__ = ["Block", "Buffer", "Operands", "Tiles", "enter", "grid", "operands", 
 
 ANNOUNCED = 2
 """Work tiles that a block can have announced and not all of its warps read yet."""
+WORDS = 8
+"""32-bit words that are said of one."""
 L2_BYTES = 32 << 20
 """Keys and values that are walked together should stay in L2: 50 MB on an H100 or H200, with room left for what passes through."""
 MMA_DEPTH = 16
@@ -156,7 +158,7 @@ def _ends(storage: Mapping[str, Buffer], barriers: Mapping[str, RingShape | Name
     frame, end = storage.get(FRAME), max(b.offset + b.stride * b.stages for b in storage.values())
     begin = end if frame is None else frame.offset
     barriers_end = begin + BARRIER_BYTES * sum(b.slots for b in barriers.values() if isinstance(b, RingShape))
-    if frame is not None and barriers_end + 4 * ANNOUNCED > begin + frame.stride:
+    if frame is not None and barriers_end + 4 * ANNOUNCED * WORDS > begin + frame.stride:
         raise ValueError(f"the barriers need {barriers_end - begin} bytes of SMEM; {frame.stride} are reserved")
     return begin, barriers_end
 
@@ -165,7 +167,7 @@ def smem_bytes(storage: Mapping[str, Buffer], barriers: Mapping[str, RingShape |
     """Dynamic SMEM of the kernel: the schedule's buffers, then its barriers, then announced work tiles."""
     if FRAME in storage:
         return max(b.offset + b.stride * b.stages for b in storage.values())
-    return _ends(storage, barriers)[1] + 4 * ANNOUNCED
+    return _ends(storage, barriers)[1] + 4 * ANNOUNCED * WORDS
 
 
 def _initialize_all(rings: Mapping[str, Ring | NamedBarrier]) -> None:
@@ -214,5 +216,6 @@ def enter(
         o_stride=t.sub_rows * (t.columns if o_is_q else t.columns_v), o_is_q=o_is_q, lse=lse, rings=rings, warp=warp,
         heads=heads, group_size=heads // kv_heads, seqlen_q=seqlen_q, seqlen_k=seqlen_k, row_tiles=row_tiles,
         heads_in_all=heads * batch, work_tiles=row_tiles * heads * batch, section=section, counter=counter,
-        announced=cute.make_tensor(cute.recast_ptr(base + barriers_end, dtype=cutlass.Int32), ANNOUNCED), softmax_scale=softmax_scale,
+        announced=cute.make_tensor(cute.recast_ptr(base + barriers_end, dtype=cutlass.Int32), ANNOUNCED * WORDS),
+        softmax_scale=softmax_scale,
     )  # fmt: skip

@@ -11,7 +11,7 @@ from cutlass.cute.nvgpu import cpasync
 from twill.emit.tiles.barriers import Ring, arrive_with_bytes
 from twill.emit.tiles.block import Block
 from twill.emit.tiles.iteration import Iteration, index_of, place
-from twill.emit.tiles.work import Work, locate
+from twill.emit.tiles.work import Work, place_of
 
 __all__ = ["Loader", "load_k", "load_q", "load_v", "loader", "prefetch"]
 
@@ -47,7 +47,7 @@ def loader(b: Block, work: Work) -> Loader:
 
 def load_q(b: Block, turn: Iteration, number: Any) -> None:
     """All sub-tiles of Q of a work tile, each into its place once what was there of the work tile before has been used."""
-    work, t, full, empty = locate(b, number), b.tiles, b.rings["Q_full"], b.rings["Q_empty"]
+    work, t, full, empty = place_of(b, number), b.tiles, b.rings["Q_full"], b.rings["Q_empty"]
     q = cute.local_tile(b.operands.q[1][None, None, work.head, work.batch], (t.sub_rows, t.columns), (None, 0))
     to, source = _partition(b.operands.q[0], b.q, q)
     for s in range(t.subtiles):

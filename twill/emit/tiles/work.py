@@ -2,49 +2,61 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cutlass
 import cutlass.cute as cute
 
-from twill.emit.tiles.block import ANNOUNCED, Block
+from twill.emit.tiles.block import ANNOUNCED, WORDS, Block
 from twill.emit.tiles.iteration import Iteration, advance, place
 
-__all__ = ["Work", "announce", "claim", "first", "following", "locate"]
+__all__ = ["Work", "announce", "claim", "first", "following", "locate", "place_of", "sub_tile"]
 
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """A work tile: its first query row, its head of Q and of K and V, its batch.
+    """A work tile, or the rows of one sub-tile of it: its first query row, its head of Q and of K and V, its batch.
 
-    ``trips`` tiles of keys are walked from the last to the first; the first ``masked`` iterations need a mask.
+    Tiles of keys are walked from tile ``last`` down. ``skipped`` iterations come first in which no row sees a key, then ``trips``
+    iterations, of which the first ``masked`` need a mask.
     """
 
     first_row: Any
     head: Any
     kv_head: Any
     batch: Any
+    last: Any
     trips: Any
     masked: Any
+    skipped: Any = 0
 
     def key_tile(self, iteration: Any) -> Any:
-        """Index of the tile of keys of an iteration."""
-        return self.trips - 1 - iteration
+        """Index of the tile of keys of an iteration, skipped ones counted."""
+        return self.last - iteration
 
 
-def _trips(b: Block, first_row: Any) -> tuple[Any, Any]:
+def _trips(b: Block, first_row: Any, rows: int) -> tuple[Any, Any]:
+    """Iterations in which some of the rows see a key, and how many of them need a mask."""
     keys = b.tiles.keys
     if not b.causal:
         return (b.seqlen_k + (keys - 1)) // keys, 1
     zero, shift = cutlass.Int32(0), b.seqlen_k - b.seqlen_q
-    end = cutlass.max(cutlass.min(b.seqlen_k, first_row + b.tiles.rows + shift), zero)
+    end = cutlass.max(cutlass.min(b.seqlen_k, first_row + rows + shift), zero)
     trips = (end + (keys - 1)) // keys
     free = cutlass.min(cutlass.max(first_row + 1 + shift, zero) // keys, trips)
     return trips, cutlass.max(trips - free, cutlass.Int32(1))
 
 
-def locate(b: Block, number: Any) -> Work:
+def sub_tile(b: Block, work: Work, subtile: Any) -> Work:
+    """The work tile as one sub-tile of it sees it: under a causal mask earlier rows skip the last keys, and later ones mask fewer."""
+    if not b.causal:
+        return work
+    trips, masked = _trips(b, work.first_row + b.tiles.sub_rows * subtile, b.tiles.sub_rows)
+    return replace(work, trips=trips, masked=masked, skipped=work.trips - trips)
+
+
+def place_of(b: Block, number: Any) -> Work:
     """The work tile of that number.
 
     Heads are walked in sections of ``b.section``. Within one, the last rows of all its heads come first: under a causal mask they see
@@ -59,7 +71,8 @@ def locate(b: Block, number: Any) -> Work:
     batch = head_in_all // b.heads
     head = head_in_all - batch * b.heads
     first_row = row_tile * b.tiles.rows
-    return Work(first_row, head, head // b.group_size, batch, *_trips(b, first_row))
+    trips, masked = _trips(b, first_row, b.tiles.rows)
+    return Work(first_row, head, head // b.group_size, batch, trips - 1, trips, masked)
 
 
 def _blocks() -> Any:
@@ -85,25 +98,38 @@ def claim(b: Block, before: Any = None) -> Any:
 
 
 def announce(b: Block, turn: Iteration, number: Any) -> None:
-    """Let the other warps of the block know their ``turn``-th work tile. Without a counter they know it themselves."""
+    """Let the other warps of the block know their ``turn``-th work tile. Without a counter they know it themselves.
+
+    What its number means is worked out here, once and ahead of time: the divisions would hold up every warp between two work tiles.
+    """
     if b.counter is None:
         return
-    heard, said = b.rings["work_empty"], b.rings["work_full"]
+    heard, said, work = b.rings["work_empty"], b.rings["work_full"], place_of(b, number)
     slot, parity = place(turn - ANNOUNCED, ANNOUNCED)
     cute.arch.mbarrier_wait(heard.pointer + slot, parity)
+    said_of_it = (number, work.first_row, work.head, work.kv_head, work.batch, work.trips, work.masked)
     with cute.arch.elect_one():
-        b.announced[slot] = number
+        for k, word in enumerate(said_of_it):
+            b.announced[slot * WORDS + k] = cutlass.Int32(word)
         cute.arch.mbarrier_arrive(said.pointer + slot)
 
 
 def _hear(b: Block, turn: Iteration) -> Any:
     slot, parity = place(turn, ANNOUNCED)
     cute.arch.mbarrier_wait(b.rings["work_full"].pointer + slot, parity)
-    number = b.announced[slot]
+    return b.announced[slot * WORDS]
+
+
+def locate(b: Block, turn: Iteration, number: Any) -> Work:
+    """The ``turn``-th work tile, whose number is known; called once a turn by every warp."""
+    if b.counter is None:
+        return place_of(b, number)
+    slot, _ = place(turn, ANNOUNCED)
+    first_row, head, kv_head, batch, trips, masked = (b.announced[slot * WORDS + k] for k in range(1, 7))
     cute.arch.sync_warp()
     with cute.arch.elect_one():
         cute.arch.mbarrier_arrive(b.rings["work_empty"].pointer + slot)
-    return number
+    return Work(first_row, head, kv_head, batch, trips - 1, trips, masked)
 
 
 def first(b: Block, turn: Iteration) -> Any:

@@ -13,7 +13,7 @@ from cutlass.utils import hopper_helpers
 from twill.emit.sm90.tiles.block import ROWS
 from twill.emit.tiles.block import MMA_DEPTH, Block
 from twill.emit.tiles.iteration import Iteration, place
-from twill.emit.tiles.work import Work
+from twill.emit.tiles.work import Work, sub_tile
 
 __all__ = ["Consumer", "begin_work", "consumer", "grow_older", "mma_pv", "mma_qk", "wait_mma"]
 
@@ -85,12 +85,12 @@ def consumer(b: Block, subtile: Any, scores: int = 1, factors: int = 1) -> Consu
     )  # fmt: skip
 
 
-def begin_work(x: Consumer, work: Work) -> Consumer:
-    """The fragments at work on a work tile, with O = 0 and no key seen yet."""
+def begin_work(x: Consumer, work: Work, whole: bool = False) -> Consumer:
+    """The fragments at work on their rows of a work tile, with O = 0 and no key seen yet; ``whole``: in step with all its rows."""
     x.o.fill(0.0)
     x.row_max.fill(-cutlass.Float32.inf)
     x.row_sum.fill(0.0)
-    return replace(x, work=work)
+    return replace(x, work=work if whole else sub_tile(x.block, work, x.subtile))
 
 
 def grow_older(copies: tuple[Any, ...]) -> None:
