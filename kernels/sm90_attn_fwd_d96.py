@@ -121,11 +121,13 @@ def softmax_work(
                 softmax_period(ring, tile, i, masked=True)
         for _ in cutlass.range(work.masked, work.trips, unroll=1):
             softmax_period(ring, tile, i, masked=False)
+        tiles.arrive_slot(ring["Q_empty"], tile.subtile)
         tiles.wait(ring["V_full"], i - 1)
         tiles.mma_pv(tile, i - 1)
         tiles.wait_mma(0)  # registers P by PV; release V by PV
         tiles.arrive(ring["V_empty"], i - 1)
-    tiles.arrive_slot(ring["Q_empty"], tile.subtile)
+    else:
+        tiles.arrive_slot(ring["Q_empty"], tile.subtile)
     tiles.finish(tile, barrier_id=1 + tile.subtile)
 
 

@@ -55,6 +55,10 @@ class RolePrinter(ABC):
     def end(self) -> Iterator[str]:
         """The role's lines once the loop of a work tile is over."""
 
+    def released(self) -> Sequence[str]:
+        """What a role gives back before the epilogue of its loop, where there is one; it prints nothing of it in `end` then."""
+        return ()
+
     def leave(self) -> Iterator[str]:
         """The role's lines once there is no further work tile."""
         yield from ()
@@ -180,7 +184,12 @@ class RolePrinter(ABC):
         if peeled:
             yield f"{indent}tiles.advance(i{f', by={peeled}' if peeled > 1 else ''})"
         yield from self._periods(peeled, indent)
+        released = self.released()
+        yield from (indent + line for line in released)
         yield from self._steps(e.epilogue, indent, "True")
+        if released:
+            yield "    else:"
+            yield from (indent + line for line in released)
 
     def _periods(self, peeled: int, indent: str) -> Iterator[str]:
         call = f"{self.family.name}_period(ring, {self._handles}, i"
