@@ -57,6 +57,13 @@ def _verdict(answer: Answer) -> Verdict:
     return "lower-bound" if answer.status == "refuted" and not answer.searched else answer.status
 
 
+def _without_queueing(problem: Problem) -> Problem:
+    if not problem.rule("queueing"):
+        return problem
+    options = problem.options.model_copy(update={"without": (*problem.options.without, "queueing")})
+    return Problem(problem.graph, problem.machine, options)
+
+
 def crosscheck(
     schedule: Schedule, machine: Machine, *, timeout_s: float, workers: int = 2, seed: int = 0, length: bool = True
 ) -> CrosscheckReport:
@@ -84,7 +91,12 @@ def crosscheck(
     if not accepted:
         any_schedule = ask(Query(problem, ii, margin_cycles=margin, hint=schedule), 0.4)
         feasible = {"found": True, "refuted": False, "open": None}[any_schedule.status]
-    smaller = ask(Query(problem, ii - unit), 0.6 if length else 1.0) if ii > unit else Answer("refuted", 0.0, searched=False)
+    smaller = Answer("refuted", 0.0, searched=False)
+    if ii > unit:
+        # what no schedule does without the rule queueing, none does with it; and it is sooner refuted
+        smaller = ask(Query(_without_queueing(problem), ii - unit), 0.3 if length else 0.5)
+        if smaller.status != "refuted":
+            smaller = ask(Query(problem, ii - unit), 0.5 if length else 1.0)
     calmer = ask(Query(problem, ii, margin_cycles=margin + problem.margin_step), 0.5) if length and margin < problem.most_margin else None
     shorter = ask(Query(problem, ii, most - unit, margin)) if length else None
     return CrosscheckReport(
