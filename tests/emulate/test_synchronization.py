@@ -95,6 +95,16 @@ def test_a_second_use_of_a_buffer_needs_its_own_order() -> None:
     assert "race" in out.kinds
 
 
+def test_a_widened_load_reads_only_what_is_used() -> None:
+    code = """
+    mov.u32 %r1, %tid.x; shl.b32 %r2, %r1, 4; mov.b32 %r3, smem; add.s32 %r4, %r3, %r2;
+    st.shared.b32 [%r4], %r1; st.shared.b32 [%r4+8], %r1;
+    ld.shared.v4.b32 {%r5, %r6, %r7, %r8}, [%r4]; add.s32 %r9, %r5, %r7;
+    """
+    assert not execute(code + WRITE, [OUT], shared=512).findings.items
+    assert execute(code + "add.s32 %r9, %r9, %r6;" + WRITE, [OUT], shared=512).kinds == {"uninitialised read"}
+
+
 def test_named_barriers_name_what_does_not_fit() -> None:
     code = "mov.u32 %r1, %tid.x; setp.lt.u32 %p1, %r1, 32; @%p1 bra A; bar.sync 3, 96; bra B; A: bar.sync 3, 64; B:"
     out = execute(code, [OUT], threads=64)

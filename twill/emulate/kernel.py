@@ -154,7 +154,8 @@ def _compare(findings: Findings, shape: Shape, o: Allocation, lse: Allocation, e
         findings.add(Finding("wrong value", text), "o")
     found = lse.array(np.float32).reshape(expected.lse.shape).astype(np.float64)
     same = found == expected.lse
-    off = np.where(same, 0.0, np.abs(found - expected.lse))
+    with np.errstate(invalid="ignore"):
+        off = np.where(same, 0.0, np.abs(found - expected.lse))
     bad = ~(off <= LSE_TOLERANCE * np.maximum(1, np.abs(np.where(np.isfinite(expected.lse), expected.lse, 0))))
     if bad.any():
         place = _place(int(bad.argmax()), bad.shape)

@@ -44,6 +44,8 @@ class Program:
     widths: dict[str, int]
     varying: frozenset[str]
     forms: dict[str, str]
+    used: frozenset[str] = frozenset()
+    """Registers that some instruction reads."""
     of_warp: frozenset[str] = frozenset()
     """Uniform registers that are computed from the thread number: lane 0 tells."""
 

@@ -9,7 +9,7 @@ import numpy as np
 from twill.emulate.isa.emitter import WIDTH, Emitter
 from twill.emulate.isa.registry import rule, runtime
 from twill.emulate.machine.memory import FIRST, PARAMETERS
-from twill.emulate.ptx.syntax import Instruction, Memory, Operand, Sink, Symbol, Vector
+from twill.emulate.ptx.syntax import Instruction, Memory, Operand, Register, Sink, Symbol, Vector
 
 if TYPE_CHECKING:
     from twill.emulate.machine.warp import Warp
@@ -60,7 +60,8 @@ def _load(e: Emitter, x: Instruction) -> None:
     single = all(e.uniform(t) for t in targets)
     got = e.name()
     address = address_of(e, x.operands[1], _wide(x))
-    e.line(f"{got} = load(w, {x.line}, {address}, {e.mask}, {size}, {len(targets)}, {single})")
+    wanted = tuple(i for i, t in enumerate(targets) if isinstance(t, Register) and t.name in e.program.used)
+    e.line(f"{got} = load(w, {x.line}, {address}, {e.mask}, {size}, {len(targets)}, {single}, {wanted})")
     held = "b" + str(max(16, WIDTH[kind]))
     for i, t in enumerate(targets):
         if isinstance(t, Sink):
@@ -164,8 +165,11 @@ def _in_global(w: Warp, line: int, lanes: Array, size: int) -> Any:
 
 
 @runtime
-def load(w: Warp, line: int, address: Any, mask: Array | None, size: int, count: int, single: bool) -> list[Any]:
-    """``count`` consecutive values of ``size`` bytes a lane, as unsigned integers."""
+def load(w: Warp, line: int, address: Any, mask: Array | None, size: int, count: int, single: bool, wanted: tuple[int, ...]) -> list[Any]:
+    """``count`` consecutive values of ``size`` bytes a lane, as unsigned integers.
+
+    Only those of ``wanted`` count as read: a compiler may widen a load over padding that nothing has written.
+    """
     lanes = np.array([address], np.int64) if single else _lanes(address, mask)
     kind = f"u{size}"
     first = int(lanes[0])
@@ -181,7 +185,11 @@ def load(w: Warp, line: int, address: Any, mask: Array | None, size: int, count:
             w.find("uninitialised read", line, f"reads {owner.name} where nothing has been written")
     else:
         data = owner.shared
-        shared_read(w, line, offsets, size * count, owner)
+        if len(wanted) == count:
+            shared_read(w, line, offsets, size * count, owner)
+        else:
+            for i in wanted:
+                shared_read(w, line, offsets + i * size, size, owner)
     at = offsets // size
     view = data.view(kind)
     values = [view[at + i] for i in range(count)]

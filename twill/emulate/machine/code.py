@@ -12,7 +12,7 @@ from twill.emulate.isa.arithmetic import NAMESPACE, bf16_of, f16_of, f32_of, f32
 from twill.emulate.isa.emitter import WIDTH, Emitter, Program
 from twill.emulate.isa.registry import RUNTIME, blocking, converging, find, has_effect, refuse_unknown
 from twill.emulate.ptx.flow import EXIT, Flow, Segment
-from twill.emulate.ptx.operands import targets
+from twill.emulate.ptx.operands import sources, targets
 from twill.emulate.ptx.syntax import Immediate, Instruction, Kernel, Parameter, Register
 from twill.emulate.ptx.uniform import divergent, of_warp, partial
 
@@ -37,9 +37,10 @@ class Code:
         self.kernel, self.names = kernel, names
         self.flow, varying = _flow(kernel)
         self._partial = partial(self.flow, varying)
+        used = frozenset(r.name for x in kernel.instructions for r in sources(x))
         slots = {name: i for i, name in enumerate(kernel.registers)}
         widths = {name: WIDTH[kind] for name, kind in kernel.registers.items()}
-        self.program = Program(slots, widths, varying, _forms(kernel, widths), of_warp(self.flow) - varying)
+        self.program = Program(slots, widths, varying, _forms(kernel, widths), used, of_warp(self.flow) - varying)
         self.initial = [self._poison(name) for name in kernel.registers]
         self._namespace: dict[str, Any] = dict(NAMESPACE) | RUNTIME
         self._some: dict[int, Function] = {}
