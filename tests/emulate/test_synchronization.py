@@ -88,6 +88,13 @@ def test_faults(change: tuple[str, str], kind: set[str]) -> None:
     assert _run(PRODUCER_CONSUMER.replace(*change)).kinds & kind
 
 
+def test_a_deadlock_points_at_the_barrier_that_misses_an_arrival() -> None:
+    (found,) = _run(PRODUCER_CONSUMER.replace("[smem], 1;", "[smem], 3;")).findings.items
+    second = found.text.splitlines()[1]
+    assert second.startswith("  look at the barrier at shared memory offset 0,")
+    assert "still expects 2 of 3 arrivals" in second
+
+
 def test_a_second_use_of_a_buffer_needs_its_own_order() -> None:
     """A producer that does not wait until the consumer has read: write after read."""
     twice = PRODUCER_CONSUMER.replace("bra OVER;\nCONSUMER:", "st.shared.b32 [%r7+128], %r4;\nbra OVER;\nCONSUMER:")

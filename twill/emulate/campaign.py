@@ -85,12 +85,18 @@ def main(arguments: list[str] | None = None) -> int:
     kernel = AttentionKernel(file.path, made.ptx.read_text(encoding="utf-8"), made.folder / "kernel.o", file.host, file.parameters)
     head_dim, head_dim_v = head_dims(file.path)
     shape = Shape(1, given.seqlen_q, given.seqlen_k, 1, 1, head_dim, head_dim_v, given.causal, "bf16")
-    if kernel.run(shape, "late", given.seed, 1).findings.errors:
+    clean = kernel.run(shape, "late", given.seed, 1)
+    if clean.findings.errors:
         sys.stderr.write("the kernel itself has findings: see `twill emulate`\n")
         return 1
+    segments = [kernel.code.flow.segments[i] for i in clean.coverage.seen]
+    run = {x.line for s in segments for x in kernel.code.kernel.instructions[s.begin : s.end]}
     begin = time.perf_counter()
     verdicts: list[Verdict] = []
-    chosen = list(mutants(kernel.code.kernel))[:: given.every]
+    planted = list(mutants(kernel.code.kernel))[:: given.every]
+    chosen = [m for m in planted if m.line in run]
+    if len(chosen) < len(planted):
+        sys.stdout.write(f"{len(planted) - len(chosen)} faults are left out: this shape does not run their lines\n\n")
     for verdict in judge(kernel, shape, chosen, given.schedulers.split(","), given.seed):
         verdicts.append(verdict)
         if sys.stderr.isatty():

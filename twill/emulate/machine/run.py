@@ -9,6 +9,7 @@ import numpy as np
 
 from twill.emulate.findings import Finding, Findings
 from twill.emulate.host.record import Launch
+from twill.emulate.machine.barriers import MBarrier
 from twill.emulate.machine.block import Cluster
 from twill.emulate.machine.code import Code
 from twill.emulate.machine.memory import GlobalMemory
@@ -62,7 +63,9 @@ def run(
 
 def _deadlock(cluster: Cluster) -> None:
     """Say where every warp is."""
-    lines, first = [], 0
+    lines: list[str] = []
+    hints: dict[str, None] = {}
+    first = 0
     for w in cluster.warps:
         if w.done:
             lines.append(f"  {w.place}: has ended")
@@ -72,6 +75,12 @@ def _deadlock(cluster: Cluster) -> None:
         first = first or at
         source = cluster.code.source(at)
         lines.append(f"  {w.place}: {'; '.join(reasons)}" + (f" ({source})" if source else ""))
+    for w in cluster.warps:
+        for counter, _, _ in w.waits:
+            if isinstance(counter, MBarrier) and (counter.pending < counter.expected or counter.bytes):
+                name = cluster.names.barrier(counter.address - 1024)
+                hints.setdefault(f"  look at {name}, a phase of which has begun and does not end: {counter}")
+    lines = [*hints, *lines]
     for block in cluster.blocks:
         for address, barrier in sorted(block.barriers.items()):
             lines.append(f"  {cluster.names.barrier(address - 1024)}: {barrier}")
