@@ -110,6 +110,27 @@ def test_faults(change: tuple[str, str], kinds: set[str], scheduler: str) -> Non
     assert _run(code.replace(*change), scheduler).kinds & kinds
 
 
+READ_FRAGMENTS = (
+    "tcgen05.ld.sync.aligned.16x256b.x4.b32 {" + ", ".join(f"%r{100 + i}" for i in range(16)) + "}, [%r304];\n"
+    "tcgen05.wait::ld.sync.aligned;\nmul.wide.u32 %rd40, %r300, 64; add.s64 %rd41, %rd1, %rd40;\n"
+    + "".join(f"st.global.b32 [%rd41+{4 * i}], %r{100 + i};\n" for i in range(16))
+)  # fmt: skip
+
+
+def test_64_rows_in_16_lanes_of_each_quarter() -> None:
+    code = (
+        _program(FROM_SHARED).replace(READ, READ_FRAGMENTS).replace(str(INSTRUCTION), str(INSTRUCTION - (M >> 4 << 24) + (64 >> 4 << 24)))
+    )
+    out = _run(code, "late")
+    assert not out.findings.items
+    lanes = out.array(0, np.float32)[: 128 * 16].reshape(128, 16)
+    found = np.zeros((64, N))
+    for t in range(128):
+        for i in range(16):
+            found[16 * (t // 32) + 8 * (i // 2 % 2) + t % 32 // 4, 8 * (i // 4) + 2 * (t % 4) + i % 2] = lanes[t, i]
+    np.testing.assert_allclose(found, EXPECTED[:64], atol=1e-4)
+
+
 CLUSTER = """
 mov.u32 %r1, %tid.x; mov.u32 %r2, %cluster_ctarank; xor.b32 %r3, %r2, 1;
 elect.sync %r4|%p1, -1;

@@ -82,6 +82,16 @@ def _load(e: Emitter, x: Instruction) -> None:
         e.put(t, f"{got}[{i}]", "b32", False)
 
 
+@rule(r"tcgen05\.ld\.sync\.aligned\.16x256b\.x(1|2|4|8|16|32)\.b32")
+def _load_fragments(e: Emitter, x: Instruction) -> None:
+    """16 lanes of 8 columns a repetition, in the order of an MMA's result (fits CUTLASS's dense GEMM with M 64)."""
+    assert isinstance(x.operands[0], Vector)
+    got, count = e.name(), len(x.operands[0].items)
+    e.line(f"{got} = tensor_load_fragments(w, {x.line}, {e.scalar(address_of(e, x.operands[1], False))}, {count})")
+    for i, t in enumerate(x.operands[0].items):
+        e.put(t, f"{got}[{i}]", "b32", False)
+
+
 @rule(rf"tcgen05\.st\.sync\.aligned{SHAPE}\.b32")
 def _store(e: Emitter, x: Instruction) -> None:
     sources = x.operands[1].items if isinstance(x.operands[1], Vector) else (x.operands[1],)
@@ -178,6 +188,23 @@ def tensor_load(w: Warp, line: int, address: Any, count: int) -> list[Array]:
     number = w.block.cluster.clocks.access(w.component, w.clock, w.name, line, True)
     memory.shadow.read(granules((quarter,), column, count), number, w.component, w.clock, w.block.reporter(line, w.name, "tensor memory"))
     return list(memory.words[32 * quarter : 32 * quarter + 32, column : column + count].T.copy())
+
+
+@runtime
+def tensor_load_fragments(w: Warp, line: int, address: Any, count: int) -> list[Array]:
+    """Registers 4j to 4j+3 of lane 4g+q: rows g, g, g+8, g+8 of 16, columns 8j+2q, 8j+2q+1 and these again."""
+    at, columns = one(address), 2 * count
+    half = at >> 16 & 16
+    column = _place(w, line, at & ~(16 << 16), columns)
+    if column is None:
+        return [np.zeros(32, np.uint32)] * count
+    memory, quarter = w.block.tensor, w.index % 4
+    number = w.block.cluster.clocks.access(w.component, w.clock, w.name, line, True)
+    memory.shadow.read(granules((quarter,), column, columns), number, w.component, w.clock, w.block.reporter(line, w.name, "tensor memory"))
+    first = 32 * quarter + half
+    data = memory.words[first : first + 16, column : column + columns]
+    ordered = data.reshape(2, 8, columns // 8, 4, 2).transpose(2, 0, 4, 1, 3).reshape(count, 32)
+    return list(np.ascontiguousarray(ordered))
 
 
 @runtime
