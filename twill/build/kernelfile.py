@@ -11,7 +11,7 @@ from twill.build.errors import BuildError
 
 __all__ = ["ARCHITECTURES", "KernelFile", "Variant", "find", "names", "read"]
 
-ARCHITECTURES = {"sm90": ("sm_90a",)}
+ARCHITECTURES = {"sm90": ("sm_90a",), "sm100": ("sm_100a",)}
 """Targets that the tile operations of a package `twill.emit.<key>` compile for."""
 
 ARGUMENTS = frozenset({"q", "k", "v", "o", "lse", "counter", "softmax_scale", "sm_count", "causal", "stream"})

@@ -14,11 +14,12 @@ from twill.emit.printer import text
 from twill.emit.request import AttentionForward, attention_forward
 from twill.emit.rotation import rotated
 from twill.emit.sm90.architecture import HOPPER
+from twill.emit.sm100.architecture import BLACKWELL
 from twill.lower import WarpProgram
 
 __all__ = ["ARCHITECTURES", "emit", "request_of"]
 
-ARCHITECTURES: tuple[Architecture, ...] = (HOPPER,)
+ARCHITECTURES: tuple[Architecture, ...] = (HOPPER, BLACKWELL)
 """All for which kernels are emitted."""
 
 

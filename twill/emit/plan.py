@@ -59,6 +59,18 @@ class Architecture(ABC):
         """Name, then offset, stride and stages of SMEM beside that of the program and O_staging."""
         yield from ()
 
+    def enter_arguments(self, plan: Plan) -> str:
+        """Arguments of ``enter`` beside those that all have."""
+        return ""
+
+    def launch_arguments(self) -> str:
+        """Arguments of the launch beside grid, block, SMEM and stream."""
+        return ""
+
+    def at_last(self) -> Iterator[str]:
+        """Calls with the block that the frame's warp makes when there is no further work tile."""
+        yield from ()
+
     @abstractmethod
     def rings(self, plan: Plan) -> Iterator[tuple[str, Ring]]:
         """Barriers around the loop."""

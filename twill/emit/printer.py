@@ -18,7 +18,7 @@ def text(plan: Plan) -> str:
 def _lines(plan: Plan) -> Iterator[str]:
     yield from _header(plan)
     yield from _constants(plan)
-    yield from _queries()
+    yield from _queries(plan)
     for family in plan.families:
         yield from plan.architecture.text(plan, family)
     yield from _kernel(plan)
@@ -101,7 +101,7 @@ def _ring(name: str, ring: Ring) -> str:
     return f'    "{name}": tiles.RingShape(slots={ring.slots}, arrivals={ring.arrivals}{bytes_}),'
 
 
-def _queries() -> Iterator[str]:
+def _queries(plan: Plan) -> Iterator[str]:
     yield ""
     yield ""
     yield "@cute.jit"
@@ -116,6 +116,8 @@ def _queries() -> Iterator[str]:
     yield "        number = tiles.claim(block, number)"
     yield "        tiles.advance(turn)"
     yield "        tiles.announce(block, turn, number)"
+    for call in plan.architecture.at_last():
+        yield f"    tiles.{call}(block)"
 
 
 def _kernel(plan: Plan) -> Iterator[str]:
@@ -132,7 +134,7 @@ def _kernel(plan: Plan) -> Iterator[str]:
     yield "    given = tiles.Operands((q_tma, q), (k_tma, k), (v_tma, v), (o_tma, o))"
     yield "    shape = (batch, seqlen_q, heads, seqlen_k, kv_heads)"
     where = "STORAGE, COLUMNS, BARRIERS" if any(s.memory == "tmem" for s in plan.program.storage) else "STORAGE, BARRIERS"
-    yield f"    block = tiles.enter(TILES, {where}, causal, dtype, given, lse, counter, shape, softmax_scale)"
+    yield f"    block = tiles.enter(TILES, {where}, causal, dtype, given, lse, counter, shape, softmax_scale{plan.architecture.enter_arguments(plan)})"
     yield from _seats(plan)
 
 
@@ -191,4 +193,6 @@ def _host(plan: Plan) -> Iterator[str]:
     yield "        *given.q, *given.k, *given.v, *given.o, lse, counter, q.shape[0], q.shape[1], q.shape[2], k.shape[1], k.shape[2],"
     yield "        softmax_scale, causal, q.element_type,"
     block, smem = f"({plan.launch.threads}, 1, 1)", "tiles.smem_bytes(STORAGE, BARRIERS)"
-    yield f"    ).launch(grid=tiles.grid(TILES, q, sm_count), block={block}, smem={smem}, stream=stream)  # fmt: skip"
+    more = plan.architecture.launch_arguments()
+    rest = f"block={block}, smem={smem}{more}, stream=stream"
+    yield f"    ).launch(grid=tiles.grid(TILES, q, sm_count), {rest})  # fmt: skip"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from twill.emit.errors import EmitError
 from twill.emit.expansion import Step
@@ -55,9 +55,11 @@ class RolePrinter(ABC):
     def end(self) -> Iterator[str]:
         """The role's lines once the loop of a work tile is over."""
 
-    def released(self) -> Sequence[str]:
-        """What a role gives back before the epilogue of its loop, where there is one; it prints nothing of it in `end` then."""
-        return ()
+    def closing(self, steps: Sequence[Step]) -> tuple[list[str], dict[int, list[str]]]:
+        """Lines around the code that ends a work tile: those before it, and those behind its k-th step. Without steps: where there are no
+        iterations, or none is peeled.
+        """
+        return [], {}
 
     def leave(self) -> Iterator[str]:
         """The role's lines once there is no further work tile."""
@@ -132,7 +134,12 @@ class RolePrinter(ABC):
         given = "".join(f"{t}: cutlass.Constexpr, " for t in self.tiles)
         yield "@cute.jit"
         yield f"def {self.family.name}_work("
-        yield f"    block: cutlass.Constexpr, {given}i: cutlass.Constexpr, turn: cutlass.Constexpr, number: cutlass.Int32,"
+        rest = "i: cutlass.Constexpr, turn: cutlass.Constexpr, number: cutlass.Int32,"
+        if len(self.tiles) > 1:
+            yield f"    block: cutlass.Constexpr, {given.rstrip()}"
+            yield f"    {rest}"
+        else:
+            yield f"    block: cutlass.Constexpr, {given}{rest}"
         yield ") -> None:  # fmt: skip"
         yield f'    """A work tile of {self.family.name}."""'
         yield "    ring, work = block.rings, tiles.locate(block, turn, number)"
@@ -173,7 +180,7 @@ class RolePrinter(ABC):
         if e.short:
             for count, steps in enumerate(e.short, 1):
                 yield f"    {'if' if count == 1 else 'elif'} work.trips == {count}:"
-                yield from self._steps(steps, "        ", "True")
+                yield from self._last(steps, "        ")
                 yield f"        tiles.advance(i, by={count})"
             yield f"    elif work.trips >= {peeled}:"
             indent = "        "
@@ -184,12 +191,16 @@ class RolePrinter(ABC):
         if peeled:
             yield f"{indent}tiles.advance(i{f', by={peeled}' if peeled > 1 else ''})"
         yield from self._periods(peeled, indent)
-        released = self.released()
-        yield from (indent + line for line in released)
-        yield from self._steps(e.epilogue, indent, "True")
-        if released:
+        yield from self._last(e.epilogue, indent)
+        nothing, _ = self.closing(())
+        if nothing and peeled:
             yield "    else:"
-            yield from (indent + line for line in released)
+            yield from ("        " + line for line in nothing)
+
+    def _last(self, steps: Sequence[Step], indent: str) -> Iterator[str]:
+        before, behind = self.closing(steps)
+        yield from (indent + line for line in before)
+        yield from self._steps(steps, indent, "True", behind=behind)
 
     def _periods(self, peeled: int, indent: str) -> Iterator[str]:
         call = f"{self.family.name}_period(ring, {self._handles}, i"
@@ -198,7 +209,8 @@ class RolePrinter(ABC):
             yield f"{indent}    {call})"
             return
         late = -min(self.maxima)
-        end = "work.masked" + (f" + {late}" if late else "")
+        # a work tile without iterations says that its first is masked
+        end = "work.masked" + (f" + {late}" if late else "") if peeled else "cutlass.min(work.masked, work.trips)"
         inner = indent
         if peeled >= 1 + late:
             yield f"{indent}if cutlass.const_expr(block.causal):"
@@ -213,7 +225,9 @@ class RolePrinter(ABC):
 
     # instructions
 
-    def _steps(self, steps: Sequence[Step], indent: str, masked: str, peek: bool = False) -> Iterator[str]:
+    def _steps(
+        self, steps: Sequence[Step], indent: str, masked: str, peek: bool = False, behind: Mapping[int, Sequence[str]] | None = None
+    ) -> Iterator[str]:
         place = _peek_place(steps) if peek and self.peeked else -1
         for k, step in enumerate(steps):
             x, at = step.instruction, step.at.relative("i")
@@ -226,6 +240,7 @@ class RolePrinter(ABC):
                 yield f"{indent}tiles.wait_mma({x.pending})" + (f"  # {guards}" if guards else "")
             elif call := self.arrive(x, at):
                 yield indent + call
+            yield from (indent + line for line in (behind or {}).get(k, ()))
             if k == place:
                 yield from self._peeks(steps, place, indent)
 
