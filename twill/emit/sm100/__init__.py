@@ -1,1 +1,1 @@
-"""Emission for Blackwell: what a WarpProgram of the attention forward loop looks like as a CuTe DSL kernel. No Blackwell GPU has run one."""
+"""Emission for Blackwell: what a WarpProgram of the attention forward loop looks like as a CuTe DSL kernel. No GPU has run one yet."""

@@ -12,7 +12,7 @@ from cutlass.cute.nvgpu import cpasync
 
 from twill.emit.tiles.barriers import BARRIER_BYTES, NamedBarrier, Ring, RingShape, initialize
 
-__all__ = ["Block", "Buffer", "Operands", "Tiles", "enter", "grid", "operands", "smem_bytes"]
+__all__ = ["Block", "Buffer", "Operands", "Tiles", "enter", "grid", "heads_together", "operands", "smem_bytes"]
 
 ANNOUNCED = 2
 """Work tiles that a block can have announced and not all of its warps read yet."""
@@ -43,6 +43,11 @@ class Tiles:
     def sub_rows(self) -> int:
         """Query rows of a sub-tile."""
         raise NotImplementedError
+
+    @property
+    def keeps_quotients(self) -> bool:
+        """Whether quotients of sizes are kept in the block for all its warps, or left out, for each role to divide again."""
+        return True
 
     def layouts(self, dtype: Any, k_stages: int, v_stages: int) -> tuple[Any, Any, Any, Any]:
         """SMEM layouts as TMA sees them: Q (rows, columns, sub-tile), K (keys, columns, slot), V (columns, keys, slot), O of a sub-tile."""
@@ -135,6 +140,10 @@ class Block:
     announced: Any
     softmax_scale: Any
 
+    def quotients(self) -> tuple[Any, Any]:
+        """How many heads are walked together, and how many heads of Q share one of K and V."""
+        return self.section, self.group_size
+
 
 def _smem_tensor(base: Any, buffer: Buffer, layout: Any, dtype: Any) -> Any:
     pointer = cute.recast_ptr(base + buffer.offset, layout.inner, dtype=dtype)
@@ -190,6 +199,17 @@ def grid(t: Tiles, q: Any, sm_count: Any) -> tuple[Any, int, int]:
     return (cutlass.max(cutlass.min(work_tiles, sm_count), cutlass.Int32(1)), 1, 1)
 
 
+def heads_together(t: Tiles, causal: bool, shape: tuple[Any, Any, Any, Any, Any]) -> Any:
+    """How many heads are walked together, so that their keys and values stay in L2; ``shape`` as `enter` takes it."""
+    batch, _, heads, seqlen_k, kv_heads = shape
+    if not causal:
+        return 1
+    key_bytes = cutlass.max(seqlen_k, cutlass.Int32(1)) * ((t.head_dim + t.head_dim_v) * 2)
+    # no more than all: a section of few keys and many rows would count beyond 32 bits
+    together = cutlass.min(cutlass.max(cutlass.Int32(L2_BYTES) // key_bytes, cutlass.Int32(1)), kv_heads * batch)
+    return together * (heads // kv_heads)
+
+
 def enter(
     t: Tiles, storage: Mapping[str, Buffer], barriers: Mapping[str, RingShape | NamedBarrier], causal: bool, dtype: Any, given: Operands,
     lse: Any, counter: Any, shape: tuple[Any, Any, Any, Any, Any], softmax_scale: Any,
@@ -202,19 +222,15 @@ def enter(
     barriers_begin, barriers_end = _ends(storage, barriers)
     rings = _rings(base, barriers_begin, barriers)
     row_tiles, o_is_q = (seqlen_q + (t.rows - 1)) // t.rows, "O_staging" not in storage
-    section: Any = 1
-    if causal:
-        key_bytes = cutlass.max(seqlen_k, cutlass.Int32(1)) * ((t.head_dim + t.head_dim_v) * 2)
-        # no more than all: a section of few keys and many rows would count beyond 32 bits
-        together = cutlass.min(cutlass.max(cutlass.Int32(L2_BYTES) // key_bytes, cutlass.Int32(1)), kv_heads * batch)
-        section = together * (heads // kv_heads)
+    group_size = heads // kv_heads if t.keeps_quotients else None
+    section = heads_together(t, causal, shape) if t.keeps_quotients else None
     _start(rings, warp)
     return Block(
         tiles=t, dtype=dtype, causal=causal, operands=given,
         q=_smem_tensor(base, storage["Q"], q, dtype), k=_smem_tensor(base, storage["K"], k, dtype),
         v=_smem_tensor(base, storage["V"], v, dtype), o=_smem_tensor(base, storage.get("O_staging", storage["Q"]), o, dtype),
         o_stride=t.sub_rows * (t.columns if o_is_q else t.columns_v), o_is_q=o_is_q, lse=lse, rings=rings, warp=warp,
-        heads=heads, group_size=heads // kv_heads, seqlen_q=seqlen_q, seqlen_k=seqlen_k, row_tiles=row_tiles,
+        heads=heads, group_size=group_size, seqlen_q=seqlen_q, seqlen_k=seqlen_k, row_tiles=row_tiles,
         heads_in_all=heads * batch, work_tiles=row_tiles * heads * batch, section=section, counter=counter,
         announced=cute.make_tensor(cute.recast_ptr(base + barriers_end, dtype=cutlass.Int32), ANNOUNCED * WORDS),
         softmax_scale=softmax_scale,

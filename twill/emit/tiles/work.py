@@ -59,20 +59,21 @@ def sub_tile(b: Block, work: Work, subtile: Any) -> Work:
 def place_of(b: Block, number: Any) -> Work:
     """The work tile of that number.
 
-    Heads are walked in sections of ``b.section``. Within one, the last rows of all its heads come first: under a causal mask they see
+    Heads are walked in sections (`Block.quotients`). Within one, the last rows of all its heads come first: under a causal mask they see
     the most keys, and the short ones are left to fill the end.
     """
-    span = b.section * b.row_tiles
+    section, group_size = b.quotients()
+    span = section * b.row_tiles
     behind = number // span
     within = number - behind * span
-    width = cutlass.min(b.section, b.heads_in_all - behind * b.section) if b.causal else 1
+    width = cutlass.min(section, b.heads_in_all - behind * section) if b.causal else 1
     row_tile = b.row_tiles - 1 - within // width
-    head_in_all = behind * b.section + within % width
+    head_in_all = behind * section + within % width
     batch = head_in_all // b.heads
     head = head_in_all - batch * b.heads
     first_row = row_tile * b.tiles.rows
     trips, masked = _trips(b, first_row, b.tiles.rows)
-    return Work(first_row, head, head // b.group_size, batch, trips - 1, trips, masked)
+    return Work(first_row, head, head // group_size, batch, trips - 1, trips, masked)
 
 
 def _blocks() -> Any:

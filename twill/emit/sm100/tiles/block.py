@@ -38,6 +38,10 @@ class Tiles(block.Tiles):
     def sub_rows(self) -> int:
         return ROWS
 
+    @property
+    def keeps_quotients(self) -> bool:
+        return False
+
     def layouts(self, dtype: Any, k_stages: int, v_stages: int) -> tuple[Any, Any, Any, Any]:
         q = blackwell_helpers.make_smem_layout(OperandMajorMode.K, (ROWS, self.columns), dtype, self.subtiles)
         k = blackwell_helpers.make_smem_layout(OperandMajorMode.K, (self.keys, self.columns), dtype, k_stages)
@@ -53,13 +57,18 @@ class Tiles(block.Tiles):
 @dataclass(frozen=True, eq=False)
 class Block(block.Block):
     """A block as its warps see it. ``columns`` places buffers in tensor memory, which begins at ``tmem``; ``slots`` are rows of floats
-    in SMEM that one role writes for another: rescale factors, row sums.
+    in SMEM that one role writes for another: rescale factors, row sums. ``shape`` is that of the operands.
     """
 
+    shape: tuple[Any, Any, Any, Any, Any]
     base: Any
     storage: Mapping[str, Buffer]
     columns: Mapping[str, Buffer]
     tmem: Any
+
+    def quotients(self) -> tuple[Any, Any]:
+        """Divided again in each role: kept for all of them, the assembler spills them."""
+        return block.heads_together(self.tiles, self.causal, self.shape), self.shape[2] // self.shape[4]
 
     def stages(self, name: str) -> int:
         """Slots of a buffer of SMEM or tensor memory."""
@@ -110,7 +119,7 @@ def enter(
     _allocate(word, found.warp, allocator)
     tmem = cute.arch.retrieve_tmem_ptr(cutlass.Float32, 16, word).toint()
     shared = {f.name: getattr(found, f.name) for f in fields(block.Block)}
-    return Block(**shared, base=base, storage=storage, columns=columns, tmem=tmem)
+    return Block(**shared, shape=shape, base=base, storage=storage, columns=columns, tmem=tmem)
 
 
 def release(b: Block) -> None:

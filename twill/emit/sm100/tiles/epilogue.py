@@ -63,8 +63,8 @@ def _handed(x: Rows, turn: Iteration) -> Any:
 @cute.jit
 def _load_unless_empty(x: cutlass.Constexpr, address: cutlass.Int32, o: cute.Tensor, width: cutlass.Constexpr) -> None:
     if x.work.trips > 0:
-        memory.load(x.thread, address, o, 0, width)
-        memory.loaded()
+        memory.load(address, o, 0, width)
+        memory.loaded(o)
 
 
 @cute.jit
@@ -106,7 +106,7 @@ def finish(x: Rows, turn: Iteration, barrier_id: int, handed: bool, stores: int 
     for at, width in memory.transfer_widths(b.tiles.columns_v, WIDTH):
         o = cute.make_rmem_tensor(width, cutlass.Float32)
         o.fill(0.0)
-        _load_unless_empty(x, b.column(x.output) + at, o, width)
+        _load_unless_empty(x, x.address(x.output) + at, o, width)
         words = cute.make_rmem_tensor(width // 2, cutlass.Int32)
         for v in range(0, width, 2):
             low, high = cute.arch.mul_packed_f32x2((o[v], o[v + 1]), pair)

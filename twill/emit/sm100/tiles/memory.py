@@ -1,4 +1,7 @@
-"""Tensor memory to registers and back, a row a thread, by whole warpgroups. Both are asynchronous until waited for."""
+"""Tensor memory to registers and back: a row a thread, a warp for its 32 lanes. Both are asynchronous until waited for.
+
+Addresses are those of the warp's first lane. PTX is written out: a copy of CuTe DSL packs what it loads into pairs before any wait.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,24 @@ from typing import Any
 
 import cutlass
 import cutlass.cute as cute
-from cutlass.cute.nvgpu import tcgen05
+from cutlass._mlir.dialects import llvm
+from cutlass.cutlass_dsl import T
 
-from twill.emit.sm100.tiles.block import ROWS
-
-__all__ = ["load", "loaded", "store", "stored", "transfer_widths"]
+__all__ = ["lanes", "load", "loaded", "store", "stored", "transfer_widths"]
 
 LANE = 1 << 16
 """Lanes are in the upper half of an address of tensor memory, columns in the lower."""
+TIED = 32
+"""Values that go through one empty instruction."""
+
+
+def lanes(warp: Any) -> Any:
+    """What a warp adds to addresses: warps 4k to 4k + 3 can reach 32 lanes each."""
+    return (warp % 4) * (32 * LANE)
 
 
 def transfer_widths(columns: int, widest: int) -> list[tuple[int, int]]:
-    """First column and width of each transfer: powers of two from 16 to ``widest``."""
+    """First column and width of each transfer: powers of two up to ``widest``."""
     found, at = [], 0
     while at < columns:
         width = widest
@@ -28,34 +37,47 @@ def transfer_widths(columns: int, widest: int) -> list[tuple[int, int]]:
     return found
 
 
-def _rows(address: Any, columns: int, dtype: Any) -> Any:
-    pointer = cute.make_ptr(dtype, address, cute.AddressSpace.tmem, assumed_align=16)
-    return cute.make_tensor(pointer, cute.make_layout((ROWS, columns), stride=(LANE, 1)))
+def _asm(result: Any, operands: list[Any], text: str, constraints: str) -> Any:
+    return llvm.inline_asm(
+        result, operands, text, constraints, has_side_effects=True, is_align_stack=False, asm_dialect=llvm.AsmDialect.AD_ATT
+    )
 
 
-def load(thread: Any, address: Any, into: Any, at: int, columns: int) -> None:
-    """Begin to load columns from ``address`` on into values ``at`` and following of a register tensor."""
-    tmem = _rows(address + at, columns, cutlass.Float32)
-    atom = cute.make_copy_atom(tcgen05.copy.Ld32x32bOp(tcgen05.copy.Repetition(columns)), cutlass.Float32)
-    copy = tcgen05.make_tmem_copy(atom, tmem).get_slice(thread)
-    source = copy.partition_S(tmem)
-    shape = copy.partition_D(cute.make_identity_tensor((ROWS, columns))).shape
-    cute.copy(copy, source, cute.make_tensor(into.iterator + at, cute.make_layout(shape)))
+def _names(first: int, count: int) -> str:
+    return ", ".join(f"${first + k}" for k in range(count))
 
 
-def loaded() -> None:
-    """Wait for all loads of the warp."""
+def _floats(into: Any, at: int, values: Any, count: int) -> None:
+    for k in range(count):
+        into[at + k] = cutlass.Float32(llvm.extractvalue(T.f32(), values, [k]))
+
+
+def load(address: Any, into: Any, at: int, columns: int) -> None:
+    """Begin to load columns ``at`` and following from ``address`` on into the same values of a register tensor of floats."""
+    text = f"tcgen05.ld.sync.aligned.32x32b.x{columns}.b32 {{{_names(0, columns)}}}, [${columns}];"
+    struct = llvm.StructType.get_literal([T.f32()] * columns)
+    _floats(into, at, _asm(struct, [cutlass.Int32(address + at).ir_value()], text, ",".join(["=f"] * columns + ["r"])), columns)
+
+
+def loaded(values: Any) -> None:
+    """Wait for all loads of the warp, ``values`` being what they brought.
+
+    The values go through an empty instruction behind the wait, so that nothing that reads them can come before it.
+    """
     cute.arch.fence_view_async_tmem_load()
+    for at in range(0, cute.size(values), TIED):
+        count = min(TIED, cute.size(values) - at)
+        operands = [values[at + k].ir_value() for k in range(count)]
+        constraints = ",".join(["=f"] * count + [str(k) for k in range(count)])
+        _floats(values, at, _asm(llvm.StructType.get_literal([T.f32()] * count), operands, "", constraints), count)
 
 
-def store(thread: Any, address: Any, values: Any, at: int, columns: int) -> None:
-    """Begin to store 32-bit values ``at`` and following to the columns from ``address`` on."""
-    tmem = _rows(address + at, columns, values.element_type)
-    atom = cute.make_copy_atom(tcgen05.copy.St32x32bOp(tcgen05.copy.Repetition(columns)), values.element_type)
-    copy = tcgen05.make_tmem_copy(atom, tmem).get_slice(thread)
-    to = copy.partition_D(tmem)
-    shape = copy.partition_S(cute.make_identity_tensor((ROWS, columns))).shape
-    cute.copy(copy, cute.make_tensor(values.iterator + at, cute.make_layout(shape)), to)
+def store(address: Any, values: Any, at: int, columns: int) -> None:
+    """Begin to store 32-bit values ``at`` and following to the same columns from ``address`` on."""
+    kind = "f" if values.element_type is cutlass.Float32 else "r"
+    operands = [cutlass.Int32(address + at).ir_value(), *(values[at + k].ir_value() for k in range(columns))]
+    text = f"tcgen05.st.sync.aligned.32x32b.x{columns}.b32 [$0], {{{_names(1, columns)}}};"
+    _asm(None, operands, text, ",".join(["r"] + [kind] * columns))
 
 
 def stored() -> None:

@@ -71,8 +71,9 @@ def _p(x: Issuer, mma: Any, address: Any) -> Any:
     """P in tensor memory as the A operand, two values a column, from the first column of S on."""
     b = x.block
     layout = blackwell_helpers.make_smem_layout_a(mma, (ROWS, b.tiles.columns_v, b.tiles.keys), b.dtype, 1).outer
-    pointer = cute.make_ptr(cutlass.Float32, address, cute.AddressSpace.tmem, assumed_align=16)
-    return mma.make_fragment_A(cute.make_tensor(cute.recast_ptr(pointer, dtype=b.dtype), layout))[None, None, None, 0]
+    pointer = cute.make_ptr(b.dtype, address, cute.AddressSpace.tmem, assumed_align=16)
+    # a fragment of tensor memory begins at column 0, wherever its tensor does
+    return cute.make_tensor(pointer, mma.make_fragment_A(cute.make_tensor(pointer, layout)).layout)[None, None, None, 0]
 
 
 def mma_qk(x: Issuer, i: Iteration) -> None:

@@ -9,6 +9,7 @@ import cutlass
 import cutlass.cute as cute
 
 from twill.emit.sm100.tiles.block import ROWS, Block
+from twill.emit.sm100.tiles.memory import lanes
 from twill.emit.sm100.tiles.mma import LETTERS
 from twill.emit.tiles.work import Work
 
@@ -29,6 +30,7 @@ class Rows:
     work: Any
     subtile: int
     thread: Any
+    lanes: Any
     scores: tuple[Any, ...]
     row_max: Any
     row_sum: Any
@@ -36,8 +38,12 @@ class Rows:
     factor: tuple[Any, ...]
     scale_log2: Any
 
+    def address(self, name: str, slot: Any = 0) -> Any:
+        """Address of a slot of tensor memory for the thread's warp."""
+        return self.block.column(name, slot) + self.lanes
+
     @property
-    def tmem_scores(self) -> str:
+    def scores_buffer(self) -> str:
         """Name of the buffer of S and P."""
         return f"SP_{LETTERS[self.subtile]}"
 
@@ -59,7 +65,7 @@ def rows(b: Block, subtile: int, copies: int = 1) -> Rows:
         return cute.make_rmem_tensor(count, cutlass.Float32)
 
     return Rows(
-        block=b, work=None, subtile=subtile, thread=cute.arch.thread_idx()[0] % ROWS,
+        block=b, work=None, subtile=subtile, thread=cute.arch.thread_idx()[0] % ROWS, lanes=lanes(b.warp),
         scores=tuple(registers(b.tiles.keys) for _ in range(copies)), row_max=registers(1), row_sum=registers(1),
         scaled_max=tuple(registers(1) for _ in range(copies)), factor=tuple(registers(1) for _ in range(copies)),
         scale_log2=b.softmax_scale * LOG2_E,

@@ -35,7 +35,8 @@ def _lowest_bits(count: Any) -> Any:
 def _mask(x: Rows, s: Any, i: Iteration) -> None:
     """Scores of keys that the row may not see become -inf. A word of bits a transfer: the bits can be moved to predicates at once."""
     b = x.block
-    limit = b.seqlen_k
+    # 0 for all we know, but not for all the assembler knows: without it, it holds the words below in registers from tile to tile
+    limit = b.seqlen_k + cutlass.min(x.work.first_row, cutlass.Int32(0))
     if b.causal:
         position = x.work.first_row + b.tiles.sub_rows * x.subtile + x.thread
         limit = cutlass.min(limit, position + 1 + b.seqlen_k - b.seqlen_q)
@@ -50,7 +51,7 @@ def _mask(x: Rows, s: Any, i: Iteration) -> None:
 
 
 def row_max(x: Rows, i: Iteration, masked: bool, keep: float = 0.0) -> None:
-    """Take the scores of an iteration out of tensor memory; row maximum of them and all before, and the factor by which earlier sums shrink.
+    """Take the scores of an iteration out of tensor memory; row maximum of them and all before, and the factor by which old sums shrink.
 
     With ``keep`` > 0 the old maximum stays, and the factor is exactly 1, while the true one exceeds it by at most ``keep`` powers of 2.
     The factor also goes to its slot in SMEM, if another role rescales.
@@ -59,10 +60,10 @@ def row_max(x: Rows, i: Iteration, masked: bool, keep: float = 0.0) -> None:
     grow_older(x.scores)
     grow_older(x.factor)
     grow_older(x.scaled_max)
-    address = b.column(x.tmem_scores, place(i, b.stages(x.tmem_scores))[0])
+    address = x.address(x.scores_buffer, place(i, b.stages(x.scores_buffer))[0])
     for at, width in memory.transfer_widths(b.tiles.keys, WIDTH):
-        memory.load(x.thread, address, s, at, width)
-    memory.loaded()
+        memory.load(address, s, at, width)
+    memory.loaded(s)
     if masked:
         _mask(x, s, i)
     chains = [s[c] for c in range(CHAINS)]
@@ -90,7 +91,7 @@ def exp2(x: Rows, i: Iteration, chunk: int = 0, age: int = 0) -> None:
     """A chunk of scores becomes exp2(score * scale - row maximum * scale), in registers, and P of the input's type in tensor memory."""
     b, s = x.block, x.scores[age]
     scale, shift = (x.scale_log2,) * 2, (-x.scaled_max[age][0],) * 2
-    address = b.column(x.tmem_scores, place(i, b.stages(x.tmem_scores))[0])
+    address = x.address(x.scores_buffer, place(i, b.stages(x.scores_buffer))[0])
     first, width = b.tiles.chunk(chunk)
     packed = cute.make_rmem_tensor(width // 2, cutlass.Int32)
     for at, columns in memory.transfer_widths(width // 2, WIDTH // 2):
@@ -100,7 +101,7 @@ def exp2(x: Rows, i: Iteration, chunk: int = 0, age: int = 0) -> None:
             power = polynomial_pair if uses_polynomial(column // 2, b.tiles.poly_share) else exp2_pair
             s[column], s[column + 1] = power(scaled)
             packed[v] = pack(s[column], s[column + 1], b.dtype)
-        memory.store(x.thread, address + first // 2, packed, at, columns)
+        memory.store(address + first // 2, packed, at, columns)
     memory.stored()
 
 
@@ -127,14 +128,14 @@ def _factor(x: Rows, i: Iteration, age: int) -> Any:
 
 
 def _scale(x: Rows, factor: Any) -> None:
-    address, pair = x.block.column(x.output), (factor, factor)
+    address, pair = x.address(x.output), (factor, factor)
     for at, width in memory.transfer_widths(x.block.tiles.columns_v, WIDTH):
         o = cute.make_rmem_tensor(width, cutlass.Float32)
-        memory.load(x.thread, address + at, o, 0, width)
-        memory.loaded()
+        memory.load(address + at, o, 0, width)
+        memory.loaded(o)
         for v in range(0, width, 2):
             o[v], o[v + 1] = cute.arch.mul_packed_f32x2((o[v], o[v + 1]), pair)
-        memory.store(x.thread, address + at, o, 0, width)
+        memory.store(address + at, o, 0, width)
     memory.stored()
 
 
