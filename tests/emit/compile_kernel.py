@@ -1,4 +1,4 @@
-"""``compile_kernel.py FILE``: compile an emitted kernel for sm_90a without a GPU and print its PTX."""
+"""``compile_kernel.py FILE``: compile an emitted kernel without a GPU, for the architecture in its name, and print its PTX."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ import importlib.util
 import os
 import sys
 import tempfile
+from pathlib import Path
 from typing import Any
 
 
 def main(path: str) -> None:
     folder = tempfile.mkdtemp()
-    os.environ.update(CUTE_DSL_ARCH="sm_90a", CUTE_DSL_KEEP="ptx", CUTE_DSL_DUMP_DIR=folder, CUTE_DSL_NO_CACHE="1")
+    os.environ.update(
+        CUTE_DSL_ARCH="sm_" + Path(path).stem.partition("_")[0].removeprefix("sm") + "a",
+        CUTE_DSL_KEEP="ptx",
+        CUTE_DSL_DUMP_DIR=folder,
+        CUTE_DSL_NO_CACHE="1",
+    )
     import cutlass
     import cutlass.cute as cute
     from cutlass.cute.runtime import make_fake_stream, make_fake_tensor

@@ -5,6 +5,7 @@ What they write down is compared with `Role.trace` of the WarpProgram, which kno
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -64,21 +65,30 @@ class Recorder:
     def arrive(self, ring: str, i: Cursor) -> None:
         self.events.append(("arrive", ring, i.number))
 
+    def meet(self, ring: str, i: Cursor) -> None:
+        self.arrive(ring, i)
+        self.wait(ring, i)
+
+    def commit_slot(self, ring: str, slot: int) -> None:
+        self.events.append(("commit_slot", ring, slot))
+
     def wait_mma(self, pending: int) -> None:
         self.events.append(("wait_mma", pending))
 
     def op(self, name: str) -> Callable[..., None]:
-        def call(x: Any, i: Cursor, *rest: Any, scores: int = 0, factors: int = 0, **other: Any) -> None:
+        def call(
+            x: Any, i: Cursor, *rest: Any, scores: int = 0, factors: int = 0, age: int = 0, chunk: int | None = None, **o: Any
+        ) -> None:
             iteration = i.number
             letter = "" if x == "source" else f"_{LETTERS[x.subtile]}"
-            self.events.append(("op", OPS[name] + letter, iteration))
-            self.latest[name] = iteration
-            if name in ("row_max", "exp2", "row_sum", "convert"):
-                assert self.latest["mma_qk"] - scores == iteration, (name, iteration, scores)
-            if name in ("exp2", "row_sum") or name.startswith("rescale"):
-                assert self.latest["row_max"] - factors == iteration, (name, iteration, factors)
+            self.events.append(("op", OPS[name] + letter + ("" if chunk is None else str(chunk)), iteration))
+            self.latest[name + letter] = iteration
+            if name in ("row_max", "exp2", "row_sum", "convert") and f"mma_qk{letter}" in self.latest:
+                assert self.latest[f"mma_qk{letter}"] - scores == iteration, (name, iteration, scores)
+            if name in ("exp2", "row_sum") or (name.startswith("rescale") and f"row_max{letter}" in self.latest):
+                assert self.latest[f"row_max{letter}"] - max(factors, age) == iteration, (name, iteration, factors, age)
             if name == "row_max":
-                self.masked.append((iteration, other["masked"]))
+                self.masked.append((iteration, o["masked"]))
             if name.startswith("load_"):
                 self.events.append(("arrive", rest[0], iteration))
 
@@ -94,7 +104,7 @@ def _kernel(function: Callable[..., Any]) -> SimpleNamespace:
 
 
 @contextmanager
-def _stand_ins(tiles: Any) -> Iterator[None]:
+def _stand_ins(tiles: Any, arch: str) -> Iterator[None]:
     """Modules in place of CuTe DSL and of the tile operations."""
     cute = ModuleType("cutlass.cute")
     cutlass = ModuleType("cutlass")
@@ -109,10 +119,10 @@ def _stand_ins(tiles: Any) -> Iterator[None]:
     driver.__dict__["CUstream"] = Any
     bindings, cuda = ModuleType("cuda.bindings"), ModuleType("cuda")
     bindings.__dict__["driver"], cuda.__dict__["bindings"] = driver, bindings
-    package = sys.modules.get("twill.emit.sm90") or __import__("twill.emit.sm90", fromlist=["x"])
+    package = sys.modules.get(f"twill.emit.{arch}") or __import__(f"twill.emit.{arch}", fromlist=["x"])
     given = {
         "cutlass": cutlass, "cutlass.cute": cute, "cuda": cuda, "cuda.bindings": bindings, "cuda.bindings.driver": driver,
-        "twill.emit.sm90.tiles": tiles,
+        f"twill.emit.{arch}.tiles": tiles,
     }  # fmt: skip
     kept = {name: sys.modules.get(name) for name in given}
     attribute = package.__dict__.get("tiles")
@@ -147,6 +157,7 @@ class Emitted:
         work = SimpleNamespace(trips=trips, masked=masked, skipped=skipped)
         self.tiles.__dict__.update(
             wait=recorder.wait, arrive=recorder.arrive, wait_mma=recorder.wait_mma, peek=recorder.peek, wait_peeked=recorder.wait_peeked,
+            commit=recorder.arrive, arrive_named=recorder.arrive, meet=recorder.meet, commit_slot=recorder.commit_slot,
             start=lambda *a, **k: Cursor([0]), advance=_advance, begin=lambda i: None, locate=lambda block, turn, number: work,
             first=lambda *a: 0, following=lambda *a: 1,
         )  # fmt: skip
@@ -164,14 +175,18 @@ def _at_work(x: Any, work: Any, whole: bool = False) -> Any:
 
 def load(text: str) -> Emitted:
     """Execute an emitted file's definitions."""
-    tiles = ModuleType("twill.emit.sm90.tiles")
+    found = re.search(r"^from twill\.emit\.(sm\d+) import tiles$", text, re.MULTILINE)
+    assert found is not None
+    tiles = ModuleType(f"twill.emit.{found[1]}.tiles")
     tiles.__dict__.update(
         Tiles=SimpleNamespace, Buffer=SimpleNamespace, RingShape=SimpleNamespace, Operands=SimpleNamespace,
-        loader=lambda block, work: "source", finish=lambda *a, **k: None, leave=lambda x: None,
+        loader=lambda block, work: "source", finish=lambda *a, **k: None, leave=lambda *x: None, NamedBarrier=SimpleNamespace,
+        total=lambda *a: None, issuer=lambda block, subtile: SimpleNamespace(subtile=subtile),
+        rows=lambda block, subtile, copies=1: SimpleNamespace(subtile=subtile),
         consumer=lambda block, subtile, **copies: SimpleNamespace(subtile=subtile), begin_work=_at_work,
         wait_slot=lambda *a: None, arrive_slot=lambda *a: None,
     )  # fmt: skip
     names: dict[str, Any] = {}
-    with _stand_ins(tiles):
+    with _stand_ins(tiles, found[1]):
         exec(compile(text, "emitted", "exec"), names)
     return Emitted(names, tiles)

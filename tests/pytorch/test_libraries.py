@@ -17,7 +17,7 @@ from twill.build.libraries import LIST, Entry, entry_of, note  # noqa: E402
 from twill.pytorch import AttentionError, kernels, libraries, use_libraries  # noqa: E402
 from twill.pytorch.libraries import function_of  # noqa: E402
 
-KERNEL = kernels()[0]
+KERNEL = next(k for k in kernels() if k.arch == "sm90")
 ENTRY = entry_of(KERNEL.path, Variant("bf16", True, False), "sm_90a", "one.so")
 
 

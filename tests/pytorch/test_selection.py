@@ -46,7 +46,8 @@ def test_facts_are_those_of_the_file(path: Path) -> None:
     text, kernel = path.read_text(), read_kernel(path)
     tiles = re.search(r"^TILES = tiles\.Tiles\(head_dim=(\d+), head_dim_v=(\d+), keys=(\d+), subtiles=(\d+)", text, re.MULTILINE)
     assert tiles is not None
-    assert (kernel.head_dim, kernel.head_dim_v, kernel.keys, kernel.rows // 64) == tuple(int(n) for n in tiles.groups())
+    rows = {"sm90": 64, "sm100": 128}[kernel.arch]
+    assert (kernel.head_dim, kernel.head_dim_v, kernel.keys, kernel.rows // rows) == tuple(int(n) for n in tiles.groups())
     assert f'SCHEDULE = "{kernel.schedule}"' in text
     assert f"I = {kernel.interval_cycles} cycles" in text
     assert path.name.startswith(f"{kernel.arch}_attn_fwd_d{kernel.head_dim}")
@@ -54,7 +55,7 @@ def test_facts_are_those_of_the_file(path: Path) -> None:
 
 @pytest.mark.parametrize("kernel", kernels(), ids=lambda k: k.name)
 def test_every_head_dim_that_ships_gets_a_kernel_of_that_head_dim(kernel: KernelFile) -> None:
-    found = choose(replace(D128, head_dim=kernel.head_dim, head_dim_v=kernel.head_dim_v))
+    found = choose(replace(D128, arch=kernel.arch, head_dim=kernel.head_dim, head_dim_v=kernel.head_dim_v))
     assert (found.arch, found.head_dim, found.head_dim_v) == (kernel.arch, kernel.head_dim, kernel.head_dim_v)
 
 

@@ -35,6 +35,7 @@ class Architecture(ABC):
     rows : query rows of a sub-tile.
     kinds : kinds of ops for which there is a tile operation.
     reads : for kinds of ops, the kinds whose register results they read.
+    note : what the header of a kernel has to say about where it ran.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Architecture(ABC):
     rows: int
     kinds: tuple[str, ...]
     reads: Mapping[str, tuple[str, ...]]
+    note: str = ""
 
     @abstractmethod
     def refuse(self, request: AttentionForward, checked: CheckedSchedule, program: WarpProgram) -> None:
@@ -63,9 +65,9 @@ class Architecture(ABC):
         """Arguments of ``enter`` beside those that all have."""
         return ""
 
-    def launch_arguments(self) -> str:
+    def launch_arguments(self) -> tuple[str, ...]:
         """Arguments of the launch beside grid, block, SMEM and stream."""
-        return ""
+        return ()
 
     def at_last(self) -> Iterator[str]:
         """Calls with the block that the frame's warp makes when there is no further work tile."""

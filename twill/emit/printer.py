@@ -9,6 +9,9 @@ from twill.emit.plan import Plan, Ring
 
 __all__ = ["text"]
 
+WIDTH = 140
+"""Columns of a line."""
+
 
 def text(plan: Plan) -> str:
     """The whole file."""
@@ -35,6 +38,8 @@ def _header(plan: Plan) -> Iterator[str]:
     yield f"Schedule:  {s.hash}"
     yield f"Solved by: {s.provenance.command}"
     yield f"I = {s.ii_cycles} cycles an iteration, L = {s.length_cycles}, {s.status}."
+    if plan.architecture.note:
+        yield plan.architecture.note
     yield ""
     yield "Role functions run in warp groups of their own. i is the iteration at which a role stands; an op of i - 1 belongs to the tile of"
     yield "keys before. Barriers count iterations on through all work tiles of a block."
@@ -134,7 +139,8 @@ def _kernel(plan: Plan) -> Iterator[str]:
     yield "    given = tiles.Operands((q_tma, q), (k_tma, k), (v_tma, v), (o_tma, o))"
     yield "    shape = (batch, seqlen_q, heads, seqlen_k, kv_heads)"
     where = "STORAGE, COLUMNS, BARRIERS" if any(s.memory == "tmem" for s in plan.program.storage) else "STORAGE, BARRIERS"
-    yield f"    block = tiles.enter(TILES, {where}, causal, dtype, given, lse, counter, shape, softmax_scale{plan.architecture.enter_arguments(plan)})"
+    more = plan.architecture.enter_arguments(plan)
+    yield f"    block = tiles.enter(TILES, {where}, causal, dtype, given, lse, counter, shape, softmax_scale{more})"
     yield from _seats(plan)
 
 
@@ -194,5 +200,16 @@ def _host(plan: Plan) -> Iterator[str]:
     yield "        softmax_scale, causal, q.element_type,"
     block, smem = f"({plan.launch.threads}, 1, 1)", "tiles.smem_bytes(STORAGE, BARRIERS)"
     more = plan.architecture.launch_arguments()
-    rest = f"block={block}, smem={smem}{more}, stream=stream"
-    yield f"    ).launch(grid=tiles.grid(TILES, q, sm_count), {rest})  # fmt: skip"
+    yield from _call(["grid=tiles.grid(TILES, q, sm_count)", f"block={block}", f"smem={smem}", *more, "stream=stream"])
+
+
+def _call(arguments: list[str]) -> Iterator[str]:
+    """The launch, on one line if it fits."""
+    line = f"    ).launch({', '.join(arguments)})  # fmt: skip"
+    if len(line) <= WIDTH:
+        yield line
+        return
+    yield "    ).launch("
+    yield f"        {', '.join(arguments[:-2])},"
+    yield f"        {', '.join(arguments[-2:])},"
+    yield "    )  # fmt: skip"

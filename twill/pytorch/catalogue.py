@@ -16,7 +16,7 @@ from twill.pytorch.errors import AttentionError
 
 __all__ = ["KernelFile", "add", "kernels", "read_kernel"]
 
-ROWS_OF_A_SUBTILE = 64
+ROWS_OF_A_SUBTILE = {"sm90": 64, "sm100": 128}
 ENTRY = "attn_fwd"
 TILE_LIBRARY = re.compile(r"twill\.emit\.(sm\d+)")
 INTERVAL = re.compile(r"\bI = (\d+) cycles")
@@ -91,7 +91,7 @@ def read_kernel(path: Path, *, own: bool = True) -> KernelFile:
         raise refuse("its cycles an iteration in the header")
     return KernelFile(
         path=path.resolve(), arch=arch, head_dim=tiles["head_dim"], head_dim_v=tiles["head_dim_v"], keys=tiles["keys"],
-        rows=ROWS_OF_A_SUBTILE * tiles["subtiles"], interval_cycles=int(interval[1]), schedule=schedule.value, own=own,
+        rows=ROWS_OF_A_SUBTILE[arch] * tiles["subtiles"], interval_cycles=int(interval[1]), schedule=schedule.value, own=own,
     )  # fmt: skip
 
 

@@ -9,6 +9,9 @@ from pathlib import Path
 
 __all__ = ["Names", "of_kernel"]
 
+FRAME = "frame"
+"""What a table STORAGE calls the place of barriers, if they have one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Names:
@@ -17,6 +20,7 @@ class Names:
     buffers: tuple[tuple[int, int, str, int], ...] = ()
     barriers: tuple[tuple[int, int, str, int], ...] = ()
     roles: tuple[tuple[int, int, str], ...] = ()
+    named: tuple[tuple[int, str], ...] = ()
 
     def barrier(self, offset: int) -> str:
         """The mbarrier at an offset of the kernel's shared memory."""
@@ -28,7 +32,7 @@ class Names:
         return f"{found} (offset {offset})" if found else f"offset {offset}"
 
     def named_barrier(self, number: int) -> str:
-        return f"named barrier {number}"
+        return next((name for n, name in self.named if n == number), f"named barrier {number}")
 
     def role(self, warp: int) -> str:
         return next((name for begin, end, name in self.roles if begin <= warp < end), "")
@@ -54,12 +58,18 @@ def of_kernel(path: Path) -> Names:
         offset, stride, stages = fields.get("offset", 0), fields.get("stride", 0), fields.get("stages", 1)
         buffers.append((offset, offset + stride * stages, name, stride))
         end = max(end, offset + stride * stages)
-    barriers = []
+    # barriers are behind all buffers, or at the beginning of a place of their own
+    end = next((begin for begin, _, name, _ in buffers if name == FRAME), end)
+    buffers = [b for b in buffers if b[2] != FRAME]
+    barriers, named = [], []
     for name, fields in _calls(tables.get("BARRIERS")):
+        if "number" in fields:
+            named.append((fields["number"], name))
+            continue
         size = 8 * fields.get("slots", 1)
         barriers.append((end, end + size, name, 8))
         end += size
-    return Names(tuple(buffers), tuple(barriers), _roles(tree))
+    return Names(tuple(buffers), tuple(barriers), _roles(tree), tuple(named))
 
 
 def _calls(table: ast.expr | None) -> list[tuple[str, dict[str, int]]]:

@@ -60,6 +60,7 @@ class Block(block.Block):
     in SMEM that one role writes for another: rescale factors, row sums. ``shape`` is that of the operands.
     """
 
+    tiles: Tiles
     shape: tuple[Any, Any, Any, Any, Any]
     base: Any
     storage: Mapping[str, Buffer]
