@@ -13,7 +13,7 @@ import pytest
 from twill.build import LintError, Variant, library
 from twill.build.compiler import Compiled, compiled
 from twill.build.flow import Flow
-from twill.build.kernelfile import find, names, read
+from twill.build.kernelfile import ARCHITECTURES, find, names, read
 from twill.build.program import program_of, shipped_schedule
 from twill.build.report import Report, examined, reported
 from twill.build.roles import seats
@@ -35,7 +35,8 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @cache
 def _compiled(name: str, variant: Variant) -> Compiled:
-    return compiled(read(find(name)), variant, "sm_90a")
+    file = read(find(name))
+    return compiled(file, variant, ARCHITECTURES[file.tiles][0])
 
 
 @cache
@@ -49,7 +50,26 @@ def _examined(listing: str, name: str = "sm90_attn_fwd_d128", variant: Variant =
     return examined(_compiled(name, variant), listing, program_of(schedule), name)
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", [n for n in names() if n.startswith("sm100")])
+@pytest.mark.parametrize("variant", [PLAIN, MASKED], ids=lambda v: v.name)
+def test_a_kernel_for_tensor_memory_passes(name: str, variant: Variant) -> None:
+    """Nothing is spilled, every role gets the registers that it asks for, and synchronization is where the schedule has it."""
+    kernel = read(find(name))
+    found = _examined(_listing(name, variant), name, variant)
+    assert found.problems == ()
+    assert (found.resources.stack_bytes, found.resources.local_bytes) == (0, 0)
+    tiles = {k: int(v) for k, v in re.findall(r"(head_dim|keys|subtiles)=(\d+)", kernel.text.split("TILES = ")[1].split("\n")[0])}
+    loops = {x.role: x for x in found.loops}
+    assert set(loops) == {code.name for seat in seats(kernel) for code in seat.roles}
+    # a multiplication has a depth of 16, and half as many columns of P as of S are stored
+    steps = tiles["head_dim"] // 16 + tiles["keys"] // 16
+    assert loops["mma"].turn.families["mma"] == (tiles["subtiles"] * steps,) * 2
+    # 16 of 128 exponentials are polynomials, one is the factor's
+    assert loops["softmax_a"].turn.families["exp"] == (tiles["keys"] - 16 + 1,) * 2
+    assert loops["softmax_a"].turn.families["convert"] == (tiles["keys"] // 2,) * 2
+
+
+@pytest.mark.parametrize("name", [n for n in names() if n.startswith("sm90")])
 @pytest.mark.parametrize("variant", [PLAIN, MASKED], ids=lambda v: v.name)
 def test_a_shipped_kernel_passes(name: str, variant: Variant) -> None:
     kernel = read(find(name))

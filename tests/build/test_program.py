@@ -35,8 +35,9 @@ def test_a_shipped_kernel_is_that_of_its_schedule(name: str) -> None:
     assert [x for seat in places for x in seat.frame] == ["queries"]
     for seat in places:
         for code in seat.roles:
-            assert len(code.skeleton) >= 5
-            assert {e.name for e in code.skeleton if e.kind == "wait"} <= {"K_full", "V_full", "K_empty", "V_empty"}
+            assert len(code.skeleton) >= (5 if kernel.tiles == "sm90" else 4)
+            if kernel.tiles == "sm90":
+                assert {e.name for e in code.skeleton if e.kind == "wait"} <= {"K_full", "V_full", "K_empty", "V_empty"}
 
 
 def _first(kernel: KernelFile) -> RoleCode:

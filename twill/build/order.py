@@ -17,6 +17,7 @@ from twill.build.sass import Instruction
 __all__ = ["Move", "Placed", "compared", "moves", "placed", "shape", "strays"]
 
 HGMMA = ("HGMMA", "QGMMA", "IGMMA", "BGMMA")
+TENSOR_MEMORY = ("UTCHMMA", "UTCQMMA", "UTCIMMA")
 ANCHOR = dict(ARITHMETIC.values())
 
 
@@ -110,7 +111,9 @@ def _line(s: _Seen) -> tuple[int, int]:
 def compared(role: RoleCode, body: Sequence[Instruction]) -> tuple[tuple[Placed, ...], str | None]:
     """Where each event of the skeleton is, in the order of the machine code, and what is wrong with that order, if anything."""
     seen = _seen(body)
-    wanted = role.skeleton
+    # MMAs of one thread do not end groups of their own: only what synchronizes them is compared
+    alone = any(x.is_a(*TENSOR_MEMORY) for x in body)
+    wanted = [e for e in role.skeleton if not (alone and e.kind == "mma")]
     names, problem = _names([e for e in wanted if e.kind != "mma"], [s for s in seen if s.kind != "mma"])
     if problem:
         return (), problem
@@ -205,7 +208,7 @@ def placed(role: RoleCode, body: Sequence[Instruction], skeleton: Sequence[Place
     found = []
     for event in role.period:
         if event.skeleton:
-            found.append(Placed(event, where[event]))
+            found.append(Placed(event, where.get(event, ())))
             continue
         stem = event.name.partition("_")[0]
         makers = {name for name, (op, _) in ARITHMETIC.items() if op == stem}
@@ -226,7 +229,7 @@ def moves(period: Sequence[Placed]) -> tuple[Move, ...]:
         if op.event.skeleton or not op.at:
             continue
         for j, other in enumerate(period):
-            if not other.event.skeleton:
+            if not other.event.skeleton or not other.at:
                 continue
             # an MMA group begins with its first instruction
             edge = other.at[0]

@@ -36,20 +36,24 @@ def program_of(schedule: Schedule) -> Mapping[str, tuple[Event, ...]]:
     CheckFailed, LowerError, MachineError : the schedule cannot be lowered.
     """
     found = checked(schedule, load_machine(schedule.machine.name))
-    return {role.name: tuple(_events(found, role)) for role in lower(found).roles}
+    program = lower(found)
+    named = frozenset(b.name for b in program.barriers if b.kind == "named")
+    return {role.name: tuple(_events(found, role, named)) for role in program.roles}
 
 
-def _events(found: CheckedSchedule, role: Role) -> Iterator[Event]:
+def _events(found: CheckedSchedule, role: Role, named: frozenset[str]) -> Iterator[Event]:
+    waited = {x.barrier for x in role.body if isinstance(x, Wait)}
     ops = {op.name: op for op in found.schedule.graph.ops}
     for i, x in enumerate(role.body):
         match x:
             case Wait():
-                yield Event("wait", x.barrier)
+                yield Event("bar" if x.barrier in named else "wait", x.barrier)
             case WaitOwn():
                 yield Event("own", str(x.pending))
             case Arrive():
-                if x.when == "now":
-                    yield Event("arrive", x.barrier)
+                # who waits at a named barrier arrives with the same instruction
+                if x.when == "now" and not (x.barrier in named and x.barrier in waited):
+                    yield Event("bar" if x.barrier in named else "arrive", x.barrier)
             case Execute():
                 op = ops[x.op]
                 letter = "" if op.subtile is None else f"_{LETTERS[op.subtile]}"

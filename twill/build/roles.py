@@ -20,8 +20,8 @@ ARITHMETIC = {
     "rescale": ("RESC", "FMUL"), "rescale_if_grown": ("RESC", "FMUL"),
 }  # fmt: skip
 """Tile operations that only calculate: what the schedule calls them, and the instruction that tells them in machine code."""
-BESIDE = ("advance", "peek", "pin")
-"""Tile operations that a schedule does not have: counting on, looking ahead, holding a place."""
+BESIDE = ("advance", "commit", "peek", "pin")
+"""Tile operations that a schedule does not have: counting on, looking ahead, holding a place; or that it has as part of an MMA."""
 MMAS = {"mma_qk": "QK", "mma_pv": "PV"}
 LOADS = {"load_k": "LK", "load_v": "LV"}
 
@@ -30,9 +30,9 @@ LOADS = {"load_k": "LK", "load_v": "LV"}
 class Event:
     """Something that a role does in a period.
 
-    ``kind`` is ``wait`` or ``arrive`` (an mbarrier, by name), ``tma`` (a load; the arrival that announces its bytes is an ``expect``
-    of its barrier before it), ``mma`` (``QK`` or ``PV`` with the letter of the sub-tile), ``own`` (a wait for MMAs; the name is the
-    number that may be pending), or ``op`` (anything else, as the schedule calls it where it is known here).
+    ``kind`` is ``wait`` or ``arrive`` (an mbarrier, by name), ``bar`` (a named barrier), ``tma`` (a load; the arrival that announces its
+    bytes is an ``expect`` of its barrier before it), ``mma`` (``QK`` or ``PV`` with the letter of the sub-tile), ``own`` (a wait for
+    MMAs; the name is the number that may be pending), or ``op`` (anything else, as the schedule calls it where it is known here).
     """
 
     kind: str
@@ -178,6 +178,8 @@ def _events(period: ast.FunctionDef) -> list[Event]:
             name = _name(call.func)
             if name in ("wait", "wait_peeked", "arrive"):
                 found.append(Event(name.partition("_")[0], _ring(call)))
+            elif name in ("arrive_named", "meet"):
+                found.append(Event("bar", _ring(call)))
             elif name == "wait_mma":
                 found.append(Event("own", ast.unparse(call.args[0])))
             elif name in LOADS:

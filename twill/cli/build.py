@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from twill.build import BuildError, Variant
 from twill.build.compiler import Compiled, compiled
-from twill.build.kernelfile import KernelFile, find, names, read
+from twill.build.kernelfile import ARCHITECTURES, KernelFile, find, names, read
 from twill.build.libraries import Entry, entry_of, note
 from twill.build.program import program_of, shipped_schedule
 from twill.build.report import Report, counts, reported
@@ -94,7 +94,9 @@ def _kernels(arguments: BuildArguments) -> list[KernelFile]:
         raise UsageError("--schedule is of one kernel, not of all", "leave it out: kernels name their schedules")
     if arguments.dtype not in (None, "bf16", "fp16"):
         raise UsageError(f"there is no element type {arguments.dtype}", "use --dtype bf16 or --dtype fp16")
-    return [read(find(name)) for name in (names() if arguments.everything else (arguments.kernel or "",))]
+    if not arguments.everything:
+        return [read(find(arguments.kernel or ""))]
+    return [file for file in map(read, map(find, names())) if arguments.arch in ARCHITECTURES[file.tiles]]
 
 
 def _variants(arguments: BuildArguments) -> Iterator[Variant]:
