@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from twill.cli.files import read_schedule
 from twill.cli.request import machine_of_schedule
 from twill.emit.emitter import request_of
 from twill.emit.errors import EmitError
-from twill.lower import lower
+from twill.lower import Arrive, Execute, lower
 
 
 def _case(name: str = "sm90_attn_fwd_d128") -> tuple[Any, Any]:
@@ -57,6 +58,55 @@ def test_a_program_of_another_schedule() -> None:
     _, program = _case("sm90_attn_fwd_d64")
     with pytest.raises(EmitError, match="the program is of schedule"):
         request_of(found, program)
+
+
+def test_mmas_of_two_blocks_on_blackwell() -> None:
+    found, program = _case("sm100_attn_fwd_d128")
+    with pytest.raises(EmitError, match="MMAs of two blocks cannot be emitted yet"):
+        request_of(_with(found, ctas="2"), program)
+
+
+def _moved(program: Any, op: str, to: str) -> Any:
+    """The program with an op in another role, unchecked."""
+    moving = next(x for r in program.roles for x in r.body if isinstance(x, Execute) and x.op == op)
+    roles = (replace(r, body=(*(x for x in r.body if x != moving), *([moving] if r.name == to else []))) for r in program.roles)
+    return replace(program, roles=tuple(roles))
+
+
+@pytest.mark.parametrize(
+    ("op", "to", "reason"),
+    [
+        ("SUM_a", "softmax_b", "the softmax of sub-tile 0 is split between roles"),
+        ("RESC_a", "mma", "role mma issues MMAs and does other work beside"),
+        ("PV_b1", "load", "role load issues MMAs and does other work beside"),
+    ],
+)
+def test_roles_that_no_tile_operation_can_fill_on_blackwell(op: str, to: str, reason: str) -> None:
+    found, program = _case("sm100_attn_fwd_d128")
+    request_of(found, program)
+    with pytest.raises(EmitError, match=reason):
+        request_of(found, _moved(program, op, to))
+
+
+def test_who_waits_at_a_named_barrier_arrives_just_before() -> None:
+    found, program = _case("sm100_attn_fwd_d128")
+    roles = []
+    for r in program.roles:
+        arrivals = [x for x in r.body if isinstance(x, Arrive) and x.barrier == "MAX_a_to_RESC_a" and r.name == "rescale"]
+        roles.append(replace(r, body=(*arrivals, *(x for x in r.body if x not in arrivals))))
+    with pytest.raises(EmitError, match="role rescale arrives at MAX_a_to_RESC_a long before it waits there"):
+        request_of(found, replace(program, roles=tuple(roles)))
+
+
+def test_conditional_rescaling_on_blackwell(tmp_path: Path) -> None:
+    to = tmp_path / "k.py"
+    assert run(["emit", "--arch", "sm100", "attn_fwd", "--head-dim", "72", "--set", "rescale=conditional", "-o", str(to)]) == 0
+    text = to.read_text(encoding="utf-8")
+    assert "tiles.rescale_if_grown(" in text
+    assert "tiles.rescale(" not in text
+    assert text.count("keep=8.0") == 2
+    assert "tiles.Tiles(head_dim=72, head_dim_v=72, keys=128, subtiles=2, chunks=(96, 32), poly_share=0.125)" in text
+    assert 'Q_full": tiles.RingShape(slots=2, arrivals=1, tx_bytes=20480)' in text
 
 
 def test_a_graph_is_solved_and_emitted_in_one_go(tmp_path: Path) -> None:
