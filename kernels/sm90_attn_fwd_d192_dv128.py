@@ -186,7 +186,7 @@ def kernel(
         cute.arch.setmaxregister_increase(160)
         softmax(block, block.warp // 4)
     else:
-        cute.arch.setmaxregister_decrease(24)
+        cute.arch.setmaxregister_decrease(32)
         if block.warp == 12:
             load(block)
         if block.warp == 13:

@@ -121,13 +121,12 @@ def softmax_work(
                 softmax_period(ring, tile, i, masked=True)
         for _ in cutlass.range(work.masked, work.trips, unroll=1):
             softmax_period(ring, tile, i, masked=False)
-        tiles.arrive_slot(ring["Q_empty"], tile.subtile)
+    tiles.arrive_slot(ring["Q_empty"], tile.subtile)
+    if work.trips > 0:
         tiles.wait(ring["V_full"], i - 1)
         tiles.mma_pv(tile, i - 1)
         tiles.wait_mma(0)  # registers P by PV; release V by PV
         tiles.arrive(ring["V_empty"], i - 1)
-    else:
-        tiles.arrive_slot(ring["Q_empty"], tile.subtile)
     tiles.finish(tile, barrier_id=1 + tile.subtile)
 
 
@@ -189,7 +188,7 @@ def kernel(
         cute.arch.setmaxregister_increase(160)
         softmax(block, block.warp // 4)
     else:
-        cute.arch.setmaxregister_decrease(24)
+        cute.arch.setmaxregister_decrease(32)
         if block.warp == 12:
             load(block)
         if block.warp == 13:

@@ -141,12 +141,21 @@ class Flow:
         return tuple(x for b in nx.lexicographical_topological_sort(self._turn_graph(loop)) for x in self.instructions(b))
 
     def once(self) -> tuple[Instruction, ...]:
-        """Every instruction that can be reached, once, in the order of execution, each loop gone through once; without `first_tries`."""
+        """Every instruction that can be reached, once, in the order of execution, each loop gone through once; without `first_tries`.
+
+        Blocks of which neither leads to the other, those of different roles say, come in the order of their lines of PTX.
+        """
         graph: nx.DiGraph[int] = nx.DiGraph()
         graph.add_nodes_from(self._reached)
         graph.add_edges_from((u, v) for u, v in self.graph.subgraph(self._reached).edges if v not in self.dominators(u))
-        blocks = nx.lexicographical_topological_sort(graph)
+        blocks = nx.lexicographical_topological_sort(graph, key=self._written)
         return tuple(x for b in blocks for x in self.instructions(b) if x.address not in self.first_tries)
+
+    def _written(self, block: int) -> tuple[int, int]:
+        """Where a block was written, by the lines of PTX of what synchronizes in it, else of all of it, and its number."""
+        code = [x for x in self.instructions(block) if x.line is not None]
+        lines = sorted(x.line or 0 for x in (y for y in code if y.is_a("SYNCS", "BAR", "WARPGROUP"))) or sorted(x.line or 0 for x in code)
+        return (lines[len(lines) // 2] if lines else 0, block)
 
     def _turn_graph(self, loop: Loop) -> nx.DiGraph[int]:
         """The loop without the ways back to its head and to the heads of spins in it."""

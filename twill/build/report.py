@@ -248,9 +248,12 @@ def _once(flow: Flow, loop: Loop) -> tuple[Instruction, ...]:
 
 
 def _role_of(seat: Seat, body: Sequence[Instruction]) -> RoleCode | None:
-    """The code of a seat that a loop belongs to: the one that synchronizes like it, or else the only one. None for loops of the frame."""
+    """The code of a seat that a loop belongs to: the one that synchronizes like it, or else the only one.
+
+    None for loops of the frame, and for those that pass over iterations, whose order the order of the whole kernel covers.
+    """
     found = shape(body)
-    if not found:
+    if not found or any(found == tuple(e.kind for e in r.passed) for r in seat.roles):
         return None
     exact = [r for r in seat.roles if tuple(e.kind for e in r.skeleton if e.kind != "mma") == found]
     if exact:

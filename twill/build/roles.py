@@ -57,11 +57,15 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class RoleCode:
-    """Code of roles that do the same: the function that they share, the roles of the schedule, and the events of a period in order."""
+    """Code of roles that do the same: the function that they share, the roles of the schedule, and the events of a period in order.
+
+    ``passed`` are the events of an iteration that is passed over, for roles that do such a thing.
+    """
 
     name: str
     roles: tuple[str, ...]
     period: tuple[Event, ...]
+    passed: tuple[Event, ...] = ()
 
     @property
     def skeleton(self) -> tuple[Event, ...]:
@@ -95,7 +99,10 @@ def seats(kernel: KernelFile) -> tuple[Seat, ...]:
         serves.setdefault(function, []).append(role)
     if not serves or any(f"{name}_period" not in functions for name in serves):
         raise BuildError(f"{kernel.path} does not say which of its functions serves which role", hint)
-    codes = {name: RoleCode(name, tuple(roles), tuple(_events(functions[f"{name}_period"]))) for name, roles in serves.items()}
+    codes = {
+        name: RoleCode(name, tuple(roles), tuple(_events(functions[f"{name}_period"])), _passed(functions.get(f"{name}_skip")))
+        for name, roles in serves.items()
+    }
     found: list[tuple[int, list[str]]] = []
     for call in _calls(functions[_device(kernel, functions)]):
         name = _name(call.func)
@@ -109,6 +116,10 @@ def seats(kernel: KernelFile) -> tuple[Seat, ...]:
         Seat(registers, tuple(codes[x] for x in called if x in codes), tuple(x for x in called if x not in codes))
         for registers, called in found
     )
+
+
+def _passed(skip: ast.FunctionDef | None) -> tuple[Event, ...]:
+    return () if skip is None else tuple(_events(skip))
 
 
 def _served(tree: ast.Module) -> dict[str, str]:

@@ -68,6 +68,11 @@ def launch(program: WarpProgram, machine: Machine, subtiles: int, o_bytes: int) 
     holders = [i for i, g in enumerate(groups) if all(r.warps % WARPGROUP == 0 for r in g)]
     share = left // (THREADS * sum(sizes[i] for i in holders)) // STEP * STEP if holders else 0
     granted = [max(want, min(want + share, MOST)) if i in holders else want for i, want in enumerate(wanted)]
+    # what does not go round among those goes to the others: the warp that works out where work tiles lie needs more than the least
+    others = [i for i in range(len(groups)) if i not in holders]
+    rest = file - sum(THREADS * size * given for size, given in zip(sizes, granted, strict=True))
+    more = rest // (THREADS * sum(sizes[i] for i in others)) // STEP * STEP if others else 0
+    granted = [min(given + more, MOST) if i in others else given for i, given in enumerate(granted)]
     seats, warp = [], 0
     for group, size, registers in zip(groups, sizes, granted, strict=True):
         roles, first = [], warp

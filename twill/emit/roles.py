@@ -55,6 +55,10 @@ class RolePrinter(ABC):
     def end(self) -> Iterator[str]:
         """The role's lines once the loop of a work tile is over."""
 
+    def released(self) -> Sequence[str]:
+        """What a role gives back between the loop and the epilogue of a work tile, iterations or none."""
+        return ()
+
     def closing(self, steps: Sequence[Step]) -> tuple[list[str], dict[int, list[str]]]:
         """Lines around the code that ends a work tile: those before it, and those behind its k-th step. Without steps: where there are no
         iterations, or none is peeled.
@@ -191,6 +195,9 @@ class RolePrinter(ABC):
         if peeled:
             yield f"{indent}tiles.advance(i{f', by={peeled}' if peeled > 1 else ''})"
         yield from self._periods(peeled, indent)
+        if released := self.released():
+            yield from ("    " + line for line in released)
+            yield "    if work.trips > 0:"
         yield from self._last(e.epilogue, indent)
         nothing, _ = self.closing(())
         if nothing and peeled:

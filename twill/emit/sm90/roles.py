@@ -56,18 +56,15 @@ class HopperRole(RolePrinter):
     def _q_is_free(self) -> list[str]:
         return [f'tiles.arrive_slot(ring["Q_empty"], {t}.subtile)' for t in self.tiles]
 
-    def closing(self, steps: Sequence[Step]) -> tuple[list[str], dict[int, list[str]]]:
-        return self._released(), {}
-
-    def _released(self) -> list[str]:
+    def released(self) -> Sequence[str]:
         """Q, so that the next can be loaded while the last PV runs: if nothing multiplies it any more, and O does not go in its place."""
         e = self.expansion
         last = {self.request.kinds[s.instruction.op] for s in e.epilogue if isinstance(s.instruction, Execute)}
-        return self._q_is_free() if last and "mma_qk" not in last and not e.short and not self.o_is_q else []
+        return self._q_is_free() if last and "mma_qk" not in last and not e.short and not self.o_is_q else ()
 
     def end(self) -> Iterator[str]:
         release = [f"    {line}" for line in self._q_is_free()]
-        if not self.o_is_q and not self._released():
+        if not self.o_is_q and not self.released():
             yield from release
         for t in self.tiles:
             yield f"    tiles.finish({t}, barrier_id={self.first_barrier} + {t}.subtile)"
