@@ -278,7 +278,7 @@ def kernel(
         cute.arch.setmaxregister_increase(184)
         rescale_a(block)
     else:
-        cute.arch.setmaxregister_decrease(48)
+        cute.arch.setmaxregister_decrease(88)
         if block.warp == 8:
             load(block)
         if block.warp == 9:

@@ -352,7 +352,7 @@ def kernel(
         cute.arch.setmaxregister_increase(184)
         softmax_b(block)
     else:
-        cute.arch.setmaxregister_decrease(48)
+        cute.arch.setmaxregister_decrease(56)
         if block.warp == 12:
             load(block)
         if block.warp == 13:
