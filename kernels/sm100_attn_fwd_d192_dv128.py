@@ -49,6 +49,7 @@ BARRIERS = {
     "Q_full": tiles.RingShape(slots=2, arrivals=1, tx_bytes=49152),
     "Q_empty": tiles.RingShape(slots=2, arrivals=4),
     "O_full": tiles.RingShape(slots=2, arrivals=1),
+    "O_empty": tiles.RingShape(slots=2, arrivals=4),
     "totals_full": tiles.RingShape(slots=2, arrivals=4),
     "totals_empty": tiles.RingShape(slots=2, arrivals=4),
     "tmem_empty": tiles.RingShape(slots=1, arrivals=4),
@@ -119,6 +120,7 @@ def softmax_a_work(
     ring, work = block.rings, tiles.locate(block, turn, number)
     tiles.begin(i)
     tile = tiles.begin_work(tile, work)
+    work = tile.work
     for _ in cutlass.range(0, cutlass.min(work.masked, work.trips), unroll=1):
         softmax_a_period(ring, tile, i, masked=True)
     for _ in cutlass.range(cutlass.min(work.masked, work.trips), work.trips, unroll=1):
@@ -208,6 +210,7 @@ def softmax_b_work(
     ring, work = block.rings, tiles.locate(block, turn, number)
     tiles.begin(i)
     tile = tiles.begin_work(tile, work)
+    work = tile.work
     for _ in cutlass.range(0, cutlass.min(work.masked, work.trips), unroll=1):
         softmax_b_period(ring, tile, i, masked=True)
     for _ in cutlass.range(cutlass.min(work.masked, work.trips), work.trips, unroll=1):
@@ -312,7 +315,9 @@ def mma_work(
         tiles.commit(ring["V_empty"], i - 1)
         tiles.commit_slot(ring["O_full"], tile_b.subtile)
     else:
+        tiles.wait_slot(ring["O_empty"], tile_a.subtile, turn - 1)
         tiles.commit_slot(ring["O_full"], tile_a.subtile)
+        tiles.wait_slot(ring["O_empty"], tile_b.subtile, turn - 1)
         tiles.commit_slot(ring["O_full"], tile_b.subtile)
 
 

@@ -45,6 +45,7 @@ BARRIERS = {
     "Q_full": tiles.RingShape(slots=1, arrivals=1, tx_bytes=65536),
     "Q_empty": tiles.RingShape(slots=1, arrivals=4),
     "O_full": tiles.RingShape(slots=1, arrivals=1),
+    "O_empty": tiles.RingShape(slots=1, arrivals=4),
     "totals_full": tiles.RingShape(slots=1, arrivals=4),
     "totals_empty": tiles.RingShape(slots=1, arrivals=4),
     "tmem_empty": tiles.RingShape(slots=1, arrivals=4),
@@ -112,6 +113,7 @@ def softmax_a_work(
     ring, work = block.rings, tiles.locate(block, turn, number)
     tiles.begin(i)
     tile = tiles.begin_work(tile, work)
+    work = tile.work
     for _ in cutlass.range(0, cutlass.min(work.masked, work.trips), unroll=1):
         softmax_a_period(ring, tile, i, masked=True)
     for _ in cutlass.range(cutlass.min(work.masked, work.trips), work.trips, unroll=1):
@@ -246,6 +248,7 @@ def mma_work(
         tiles.commit(ring["V_empty"], i - 1)
         tiles.commit_slot(ring["O_full"], tile.subtile)
     else:
+        tiles.wait_slot(ring["O_empty"], tile.subtile, turn - 1)
         tiles.commit_slot(ring["O_full"], tile.subtile)
 
 

@@ -50,6 +50,7 @@ BARRIERS = {
     "Q_full": tiles.RingShape(slots=2, arrivals=1, tx_bytes=16384),
     "Q_empty": tiles.RingShape(slots=2, arrivals=1),
     "O_full": tiles.RingShape(slots=2, arrivals=1),
+    "O_empty": tiles.RingShape(slots=2, arrivals=4),
     "totals_full": tiles.RingShape(slots=2, arrivals=4),
     "totals_empty": tiles.RingShape(slots=2, arrivals=4),
     "tmem_empty": tiles.RingShape(slots=1, arrivals=4),
@@ -126,6 +127,7 @@ def softmax_a_work(
     ring, work = block.rings, tiles.locate(block, turn, number)
     tiles.begin(i)
     tile = tiles.begin_work(tile, work)
+    work = tile.work
     for _ in cutlass.range(0, cutlass.min(work.masked, work.trips), unroll=1):
         softmax_a_period(ring, tile, i, masked=True)
     for _ in cutlass.range(cutlass.min(work.masked, work.trips), work.trips, unroll=1):
@@ -218,6 +220,7 @@ def softmax_b_work(
     ring, work = block.rings, tiles.locate(block, turn, number)
     tiles.begin(i)
     tile = tiles.begin_work(tile, work)
+    work = tile.work
     for _ in cutlass.range(0, cutlass.min(work.masked, work.trips), unroll=1):
         softmax_b_period(ring, tile, i, masked=True)
     for _ in cutlass.range(cutlass.min(work.masked, work.trips), work.trips, unroll=1):
@@ -331,7 +334,9 @@ def mma_work(
     else:
         tiles.commit_slot(ring["Q_empty"], tile_a.subtile)
         tiles.commit_slot(ring["Q_empty"], tile_b.subtile)
+        tiles.wait_slot(ring["O_empty"], tile_a.subtile, turn - 1)
         tiles.commit_slot(ring["O_full"], tile_a.subtile)
+        tiles.wait_slot(ring["O_empty"], tile_b.subtile, turn - 1)
         tiles.commit_slot(ring["O_full"], tile_b.subtile)
 
 

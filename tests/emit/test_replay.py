@@ -136,11 +136,12 @@ def test_tensor_memory_and_barriers_are_those_of_the_program(name: str) -> None:
     assert totals[0] + totals[1] * totals[2] <= capacity
     rings = {k: (b.slots, b.arrivals, getattr(b, "tx_bytes", 0)) for k, b in names["BARRIERS"].items() if hasattr(b, "slots")}
     tiles, staged = names["TILES"], "O_staging" in placed
-    around = ("Q_full", "Q_empty", "O_full", "totals_full", "totals_empty", "tmem_empty", "work_full", "work_empty")
+    around = ("Q_full", "Q_empty", "O_full", "O_empty", "totals_full", "totals_empty", "tmem_empty", "work_full", "work_empty")
     assert {n: rings.pop(n) for n in around} == {
         "Q_full": (tiles.subtiles, 1, 128 * tiles.head_dim * 2),
         "Q_empty": (tiles.subtiles, 1 if staged else 4, 0),
         "O_full": (tiles.subtiles, 1, 0),
+        "O_empty": (tiles.subtiles, 4, 0),
         "totals_full": (tiles.subtiles, 4, 0),
         "totals_empty": (tiles.subtiles, 4, 0),
         "tmem_empty": (1, 4, 0),

@@ -14,6 +14,7 @@ pytest.importorskip("filelock")
 from twill.build.compiler import compiled
 from twill.build.kernelfile import ARCHITECTURES, Variant, find, read
 from twill.emulate.kernel import AttentionKernel, head_dims
+from twill.emulate.machine.schedulers import SCHEDULERS
 from twill.emulate.numbers import Shape
 
 KERNELS = [n for n in names() if "_attn_fwd" in n]
@@ -40,6 +41,18 @@ def test_right_and_without_a_finding(name: str, causal: bool) -> None:
             assert result.largest_error <= 1
             if seqlen_k > 1000:
                 assert min(turn for ring, turn in result.coverage.turns.items() if ring.startswith(("K_full", "V_full"))) >= 2
+
+
+@pytest.mark.parametrize("name", ["sm100_attn_fwd_d64", "sm100_attn_fwd_d256"])
+def test_work_tiles_without_keys(name: str) -> None:
+    """Some work tiles of a block see keys, others none: no warp runs ahead of another."""
+    kernel, (head_dim, head_dim_v) = _kernel(name, True)
+    for seqlen_q, seqlen_k in ((600, 1), (900, 130), (300, 0)):
+        shape = Shape(1, seqlen_q, seqlen_k, 2, 1, head_dim, head_dim_v, True, "bf16")
+        for scheduler in SCHEDULERS:
+            result = kernel.run(shape, scheduler, seed=3, sm_count=1)
+            assert [f.text for f in result.findings.items] == []
+            assert result.largest_error <= 1
 
 
 def _in_loops(kernel: AttentionKernel, opcode: str) -> list[int]:

@@ -86,6 +86,7 @@ class _Blackwell(Architecture):
         yield "Q_full", Ring(q.subtiles, 1, q.rows * q.columns * 2)
         yield "Q_empty", Ring(q.subtiles, 4 if plan.launch.o_offset is None else 1)
         yield "O_full", Ring(q.subtiles, 1)
+        yield "O_empty", Ring(q.subtiles, 4)
         if handed(plan):
             yield "totals_full", Ring(q.subtiles, 4)
             yield "totals_empty", Ring(q.subtiles, 4)

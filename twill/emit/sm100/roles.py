@@ -56,6 +56,8 @@ class BlackwellRole(RolePrinter):
                 yield f'    tiles.wait_slot(ring["Q_full"], {t}.subtile, turn)'
             else:
                 yield f"    {t} = tiles.begin_work({t}, work)"
+        if self.maxima and len(self.tiles) == 1:
+            yield "    work = tile.work"
 
     def end(self) -> Iterator[str]:
         if self.issues and not self.role.stages - 1:
@@ -82,9 +84,12 @@ class BlackwellRole(RolePrinter):
             if ring == "Q_empty" and self.o_is_q:
                 continue
             for s in self.family.subtiles:
-                line = f'tiles.commit_slot(ring["{ring}"], {self.tile(s)}.subtile)'
+                lines = [f'tiles.commit_slot(ring["{ring}"], {self.tile(s)}.subtile)']
+                if ring == "O_full" and not steps:
+                    # without iterations nothing else holds this warp back from the news of one work tile after another
+                    lines.insert(0, f'tiles.wait_slot(ring["O_empty"], {self.tile(s)}.subtile, turn - 1)')
                 places = [k for k, step in enumerate(steps) if self._is(step, kind, s)]
-                (behind.setdefault(_behind_arrivals(steps, places[-1]), []) if places else before).append(line)
+                (behind.setdefault(_behind_arrivals(steps, places[-1]), []) if places else before).extend(lines)
         return before, behind
 
     def _is(self, step: Step, kind: str, subtile: int) -> bool:

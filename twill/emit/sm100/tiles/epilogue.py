@@ -116,6 +116,7 @@ def finish(x: Rows, turn: Iteration, barrier_id: int, handed: bool, stores: int 
         for v in range(0, width, VECTOR):
             to = cute.local_tile(row, (VECTOR,), ((at + v) // VECTOR,))
             cute.autovec_copy(cute.make_tensor(narrow.iterator + v, VECTOR), to)
+    arrive_slot(b.rings["O_empty"], x.subtile)
     cute.arch.fence_view_async_shared()
     cute.arch.barrier(barrier_id=barrier_id, number_of_threads=ROWS)
     out = cute.local_tile(b.operands.o[1][None, None, x.work.head, x.work.batch], (ROWS, b.tiles.columns_v), (None, 0))

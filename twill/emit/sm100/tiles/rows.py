@@ -11,7 +11,7 @@ import cutlass.cute as cute
 from twill.emit.sm100.tiles.block import ROWS, Block
 from twill.emit.sm100.tiles.memory import lanes
 from twill.emit.sm100.tiles.mma import LETTERS
-from twill.emit.tiles.work import Work
+from twill.emit.tiles.work import Work, sub_tile
 
 __all__ = ["Rows", "begin_work", "grow_older", "rows"]
 
@@ -73,9 +73,16 @@ def rows(b: Block, subtile: int, copies: int = 1) -> Rows:
 
 
 def begin_work(x: Rows, work: Work) -> Rows:
-    """The rows at work on a work tile, no key seen yet."""
+    """The rows at work on a work tile, no key seen yet.
+
+    All sub-tiles walk the same keys, since one warp issues for all; but under a causal mask later rows need a mask for fewer of them.
+    """
+    b = x.block
     x.row_max.fill(-cutlass.Float32.inf)
     x.row_sum.fill(0.0)
+    if b.causal:
+        own = sub_tile(b, work, x.subtile)
+        work = replace(work, masked=cutlass.min(own.skipped + own.masked, cutlass.max(work.trips, cutlass.Int32(1))))
     return replace(x, work=work)
 
 
