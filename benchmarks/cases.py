@@ -128,7 +128,8 @@ class Measured:
     whole_kernel: bool = False
 
 
-def _hopper(tile: str | None = None, subtiles: int | None = None, head_dim: int | None = None, **settings: str) -> Task:
+def _hopper(tile: str = "128x128", subtiles: int = 2, head_dim: int | None = None, rescale: str = "always") -> Task:
+    settings = {"rescale": rescale}
     return Task("attn_fwd", "h200", GraphRequest(head_dim=head_dim, tile=tile, subtiles=subtiles, settings=settings))
 
 
