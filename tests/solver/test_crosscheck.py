@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from twill.errors import UsageError
-from twill.model.graph import Edge, LoopGraph, Op, Reservation
+from twill.model.graph import Buffer, Edge, LoopGraph, Op, Reader, Reservation
 from twill.model.schedule import (
     Group,
     MachineRef,
@@ -52,6 +52,21 @@ def agree(graph: LoopGraph, choice: Options) -> None:
 @given(graphs(), options())
 def test_same_optimum_as_exhaustive_search(graph: LoopGraph, choice: Options) -> None:
     agree(graph, choice)
+
+
+def test_a_buffer_with_two_writers_lives_from_the_first() -> None:
+    """Read where it is written, it lives for that one cycle and not for one before: both buffers are there at once, and do not fit."""
+    ops = tuple(
+        Op(name=n, kind="made_up", unit="x", latency_cycles=1, issue_cycles=1, asynchronous=False, variable_latency=False, warps=1,
+           reservations=(), subtile=None, chunk=None) for n in "AB"
+    )  # fmt: skip
+    read = (Reader(op="A", hold_cycles=0, distance=0, cross_group_cycles=0),)
+    buffers = tuple(
+        Buffer(name=name, memory="tmem", size=size, writers=("A", "B"), readers=read, persistent=False, prefetch=False)
+        for name, size in (("b1", 3), ("b2", 5))
+    )
+    graph = LoopGraph(name="two_writers", machine="tiny", parameters={}, ops=ops, edges=(), buffers=buffers, values=())
+    agree(graph, Options(groups=1, max_copies=1, max_ii_cycles=8))
 
 
 @settings(FEW, max_examples=100)

@@ -44,8 +44,7 @@ def _life(frame: Frame, b: Buffer) -> _Life:
         begin = frame.start[b.writers[0]]
     else:
         begin = model.new_int_var(low, high, f"begin[{b.name}]")
-        for w in b.writers:
-            model.add(begin <= frame.start[w])
+        model.add_min_equality(begin, [frame.start[w] for w in b.writers])
     longest = 1
     for r in b.readers:
         latest = max(-gap[r.op][w] for w in b.writers)
