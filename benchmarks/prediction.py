@@ -14,6 +14,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -106,8 +107,6 @@ def _cases(folder: Path) -> list[Case]:
 
 def measure(folder: Path, budget_s: float) -> None:
     """Run every case twice under ncu; ``measured.json`` keeps cycles of the whole kernel, by case and number of keys."""
-    import time
-
     import torch
 
     deadline = time.monotonic() + budget_s
