@@ -28,6 +28,8 @@ __all__ = ["Found", "Search", "TooHard"]
 Progress = Callable[[str], None]
 EFFORT = 100_000_000
 QUICK = 10_000_000
+EASY = 1_500_000
+"""Between what Hopper's forward asks about margins (at most 1 million) and its backward (2 to 10 million; head dim 96 less)."""
 NEAR = 400
 """A gap of less than this part of L is closed by asking just below the best."""
 
@@ -114,9 +116,10 @@ class Search:
         self.fewest = min(problem.slots, fewest_groups(problem))
         self.slots = self.fewest
         self.margin = 0
+        self.loads_margin = False
         self._ladder = [*((self.fewest, 8 + k) for k in range(1, 7)), (self.fewest + 1, 64)]
         self._loaded: Encoded | None = None
-        self._key: tuple[int, int, int, Lazy] | None = None
+        self._key: tuple[int, int, int, int, Lazy] | None = None
 
     def solve(self, *, top: int = 1) -> Found:
         """Find the best schedules; never raises for lack of time, but says so in the result."""
@@ -197,7 +200,7 @@ class Search:
         ii, step = self._ii(found.best), step_cycles(self.p)
         asked = found.margin_ceiling
         while (have := margin(self.p, found.best)) < found.margin_ceiling:
-            answer = self.ask(replace(self.full_query(ii), margin=asked))
+            answer = self._with_margin(replace(self.full_query(ii), margin=asked))
             if answer is None:
                 found.margin_ceiling = asked - step
             else:
@@ -207,6 +210,19 @@ class Search:
             asked = have + max(1, (found.margin_ceiling - have + step) // step // 2) * step
             self.say(f"I {found.best.ii}, margin {have}, at most {found.margin_ceiling}")
         self.margin = have
+
+    def _with_margin(self, q: Query) -> _Answer | None:
+        """The margin on top of what is loaded, if that is quick; else it is loaded with the rest, now and for all lengths.
+
+        z3 simplifies what is loaded before it searches, and what a check adds it does not. Hard questions take half the time
+        so (Hopper backward, head dim 128), easy ones up to twice (head dim 96).
+        """
+        if not self.loads_margin:
+            try:
+                return self.ask(q, effort=EASY)
+            except TooHard:
+                self.loads_margin = True
+        return self.ask(q)
 
     # L
 
@@ -248,6 +264,8 @@ class Search:
         assert found.best is not None
         base = Query(found.best.ii, found.best.length(self.p), self.p.slots, self.margin)
         seed: Candidate | None = found.best
+        # all these questions come on top of what is loaded, and the margin with them
+        self.loads_margin = False
         while seed is not None:
             best = self._lexicographic(base, seed)
             found.ranked.append(best)
@@ -351,9 +369,10 @@ class Search:
 
     def _load(self, q: Query) -> Encoded | None:
         """The formula for the query's I, length and slots, loaded into the solver process."""
-        key = (q.ii, q.length, q.slots, self.lazy)
+        margin = q.margin if self.loads_margin else 0
+        key = (q.ii, q.length, q.slots, margin, self.lazy)
         if self._loaded is None or self._key != key:
-            self._loaded, self._key = encode(self._narrowed(q.slots), q.ii, q.length, self.lazy), key
+            self._loaded, self._key = encode(self._narrowed(q.slots), q.ii, q.length, self.lazy, margin), key
             if self._loaded is not None:
                 self.session.load(self._loaded.formula)
         return self._loaded

@@ -30,15 +30,16 @@ class Lazy:
 
 @dataclass(slots=True)
 class Encoded:
-    """A formula and what it was made for; ``pressure`` is there once the registers have been spelled out."""
+    """A formula and what it was made for, ``margin`` included; ``pressure`` is there once the registers have been spelled out."""
 
     formula: Formula
     horizon: int
+    margin: int = 0
     pressure: list[registers.Pressure] | None = None
 
 
-def encode(p: Problem, ii: int, horizon: int, lazy: Lazy) -> Encoded | None:
-    """All rules in force at one I with all ops inside ``horizon``; None if the windows alone are contradictory."""
+def encode(p: Problem, ii: int, horizon: int, lazy: Lazy, margin: int = 0) -> Encoded | None:
+    """All rules in force at one I and margin with all ops inside ``horizon``; None if the windows alone are contradictory."""
     known = distances(p, ii, horizon)
     if known is None or any(a > b for a, b in zip(known.early, known.late, strict=True)):
         return None
@@ -48,12 +49,12 @@ def encode(p: Problem, ii: int, horizon: int, lazy: Lazy) -> Encoded | None:
     groups.separation(p, f)
     families.dependence(p, f)
     if p.on("queueing"):
-        families.queueing(p, f)
+        families.late(p, f, "queueing", margin)
     if p.on("capacity"):
         families.capacity(p, f, cumulative=lazy.cumulative)
     if p.on("concurrency"):
         families.concurrency(p, f)
-    result = Encoded(f, horizon)
+    result = Encoded(f, horizon, margin)
     nodes = families.lifetimes(p, f) if p.on("memory") or lazy.placement else {}
     if p.on("memory"):
         families.memory(p, f, nodes)

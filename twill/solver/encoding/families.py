@@ -16,7 +16,7 @@ from twill.solver.problem import BufferSpec, Problem, UnitUse
 from twill.solver.queues import rivals, waiting
 
 __all__ = [
-    "apart", "capacity", "completion", "concurrency", "copies", "dependence", "late", "lifetimes", "memory", "queueing", "symmetry",
+    "apart", "capacity", "completion", "concurrency", "copies", "dependence", "late", "lifetimes", "memory", "symmetry",
 ]  # fmt: skip
 
 
@@ -44,13 +44,8 @@ def dependence(p: Problem, f: Formula) -> None:
             f.require(("hand-over", e.label), dear)
 
 
-def queueing(p: Problem, f: Formula) -> None:
-    """Whoever waits for a result of a queued unit is patient enough for one op of any other group ahead of it."""
-    late(p, f, "queueing", 0)
-
-
 def late(p: Problem, f: Formula, rule: str, margin: int) -> None:
-    """Results of queued ops may come later, by one op of another group and ``margin`` cycles."""
+    """Whoever waits for a result of a queued unit is patient enough for one op of any other group ahead of it, and ``margin`` cycles."""
     for e in waiting(p):
         ahead: dict[int, int] = {}
         for w in rivals(p, e.src):

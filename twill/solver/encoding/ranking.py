@@ -25,7 +25,7 @@ def limit_rank(p: Problem, encoded: Encoded, q: Query) -> None:
     if q.length < encoded.horizon:
         for v, op in enumerate(p.ops):
             f.require(("completion", op.name), Diff(ORIGIN, v, op.span - q.length, 0))
-    if q.margin and p.on("queueing"):
+    if q.margin > encoded.margin and p.on("queueing"):
         families.late(p, f, "margin", q.margin)
     if q.groups is not None:
         f.at_most(("rank", "groups"), [(1, u) for u in used_literals(p, f)], q.groups)
