@@ -50,6 +50,8 @@ def _difference(base: Schedule, other: Schedule) -> str:
     words = changes(base, other)
     if base.ii_cycles != other.ii_cycles:
         words.insert(0, f"I {100 * (other.ii_cycles / base.ii_cycles - 1):+.1f} %")
+    elif base.margin_cycles != other.margin_cycles and "queueing" not in other.options.without:
+        words.insert(0, f"margin {other.margin_cycles} instead of {base.margin_cycles} cycles")
     elif base.length_cycles != other.length_cycles:
         words.insert(0, f"L {other.length_cycles - base.length_cycles:+d} cycles")
     elif not equally_good(base, other):
