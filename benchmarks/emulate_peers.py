@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 import types
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,14 +38,17 @@ SCHEDULERS = ("eager", "late", "newest", "random")
 AUXILIARY = "AuxData(tensors=None, scalars=None)"
 
 
-def _name(arch: str, way: str, dim: int, causal: bool) -> str:
+def case_name(arch: str, way: str, dim: int, causal: bool) -> str:
+    """The folder of a case, and what tables call it."""
     return f"{way}_{arch}_d{dim}{'_causal' if causal else ''}"
 
 
-def compile_all(folder: Path) -> None:
+def compile_all(folder: Path, architectures: Collection[str]) -> None:
     """Each case in a child process: the compiler reads its target from the environment."""
     for arch, way, dim, causal in CASES:
-        out = folder / _name(arch, way, dim, causal)
+        if arch not in architectures:
+            continue
+        out = folder / case_name(arch, way, dim, causal)
         out.mkdir(parents=True, exist_ok=True)
         environment = os.environ | {
             "CUTE_DSL_ARCH": arch, "FLASH_ATTENTION_ARCH": arch.rstrip("a"), "CUTE_DSL_KEEP": "ptx,cubin", "CUTE_DSL_DUMP_DIR": str(out),
@@ -88,6 +92,8 @@ def compile_one(out: Path, arch: str, way: str, dim: int, causal: bool) -> None:
             made.append(name)
             text = compiled.__ptx__
             (out / f"{name}.ptx").write_text(Path(text).read_text() if "\n" not in text else text)
+            code = compiled.__cubin__
+            (out / f"{name}.cubin").write_bytes(code if isinstance(code, bytes) else Path(code).read_bytes())
             compiled.export_to_c(str(out / f"{name}.o"), function_name=name)
             (out / f"{name}.json").write_text(json.dumps([str(a) for a in arguments[1:]]))
             return compiled
@@ -104,14 +110,23 @@ def compile_one(out: Path, arch: str, way: str, dim: int, causal: bool) -> None:
             interface._flash_attn_bwd(q, k, v, torch.empty_like(q), torch.empty_like(q), lse, dim**-0.5, causal)
 
 
+def rows_of(arch: str, dim: int, causal: bool) -> int:
+    """Rows of Q in a tile of the backward kernel, to which its accumulators are padded."""
+    if (arch, dim) == ("sm_90a", 128):
+        return 64 if causal else 80
+    return 128
+
+
 @dataclass
-class _Ready:
+class Ready:
+    """A compiled kernel: its code, its host function, and what it was compiled with."""
+
     code: Code
     recorder: Recorder
     given: list[str]
 
     @classmethod
-    def load(cls, folder: Path, name: str) -> _Ready:
+    def load(cls, folder: Path, name: str) -> Ready:
         module = parse((folder / f"{name}.ptx").read_text())
         library = link([folder / f"{name}.o"], folder)
         return cls(Code(module.kernels[0], Names()), Recorder(library, [module]), json.loads((folder / f"{name}.json").read_text()))
@@ -141,7 +156,7 @@ class _Run:
         kind = "bf16" if data.dtype == np.uint16 else "f32"
         return made, TensorArgument(made.base, kind, data.shape, tuple(strides))
 
-    def launch(self, kernel: _Ready, arguments: list[Any], function: str, length: int) -> None:
+    def launch(self, kernel: Ready, arguments: list[Any], function: str, length: int) -> None:
         for finding in in_flight(kernel.code.flow, kernel.code):
             self.findings.add(finding, finding.text)
         begin = time.perf_counter()
@@ -157,7 +172,7 @@ def _forward(folder: Path, shape: Shape, scheduler: str) -> tuple[_Run, float]:
     q, k, v = (this.tensor(n, t)[1] for n, t in (("q", given.q), ("k", given.k), ("v", given.v)))
     o, o_argument = this.tensor("o", np.zeros(expected.o.shape, np.uint16), output=True)
     _, lse = this.tensor("lse", np.zeros(expected.lse.shape, np.float32), output=True)
-    this.launch(_Ready.load(folder, "k0"), [q, k, v, o_argument, lse, given.scale], "k0", shape.seqlen_q)
+    this.launch(Ready.load(folder, "k0"), [q, k, v, o_argument, lse, given.scale], "k0", shape.seqlen_q)
     error = np.abs(from_bits(o.array(np.uint16), "bf16").reshape(expected.o.shape) - expected.o) / expected.bound
     if not o.valid[: o.size].all():
         this.findings.add(Finding("not written", "elements of o are never written"))
@@ -190,9 +205,9 @@ def _backward(folder: Path, shape: Shape, scheduler: str, rows: int) -> tuple[_R
     )
     outs = {n: this.tensor(n, np.zeros(t.shape, np.uint16), output=True) for n, t in (("dq", given.q), ("dk", given.k), ("dv", given.v))}
     scale = float(given.scale)
-    this.launch(_Ready.load(folder, "k0"), [to, tdo, sums, lse, log2, total, None, None, None, None, None, 1.0], "k0", 0)
-    this.launch(_Ready.load(folder, "k1"), [tq, tk, tv, tdo, log2, sums, total, outs["dk"][1], outs["dv"][1], scale], "k1", 0)
-    this.launch(_Ready.load(folder, "k2"), [total, outs["dq"][1], scale], "k2", 0)
+    this.launch(Ready.load(folder, "k0"), [to, tdo, sums, lse, log2, total, None, None, None, None, None, 1.0], "k0", 0)
+    this.launch(Ready.load(folder, "k1"), [tq, tk, tv, tdo, log2, sums, total, outs["dk"][1], outs["dv"][1], scale], "k1", 0)
+    this.launch(Ready.load(folder, "k2"), [total, outs["dq"][1], scale], "k2", 0)
     worst = 0.0
     for name, (made, _) in outs.items():
         reference = right[name].transpose(1, 0, 2)[None]
@@ -207,10 +222,10 @@ def run_all(folder: Path, schedulers: tuple[str, ...]) -> int:
     print("| kernel | queries x keys | error | " + " | ".join(f"{s}, s" for s in schedulers) + " | findings |")
     print("|---|---|---|" + "---|" * len(schedulers) + "---|")
     for arch, way, dim, causal in CASES:
-        case = folder / _name(arch, way, dim, causal)
+        case = folder / case_name(arch, way, dim, causal)
         lengths = (300, 700) if way == "fwd" and arch == "sm_90a" else (512, 512) if way == "fwd" else (256, 256)
         shape = Shape(1, *lengths, 1, 1, dim, dim, causal, "bf16")
-        rows = 80 if (arch, dim, causal) == ("sm_90a", 128, False) else 64 if (arch, dim) == ("sm_90a", 128) else 128
+        rows = rows_of(arch, dim, causal)
         times, kinds, worst = [], set[str](), 0.0
         for scheduler in schedulers:
             this, error = _forward(case, shape, scheduler) if way == "fwd" else _backward(case, shape, scheduler, rows)
@@ -235,9 +250,10 @@ def main() -> int:
     parser.add_argument("what", choices=["compile", "run"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--schedulers", default=",".join(SCHEDULERS))
+    parser.add_argument("--arch", default=",".join(ARCHITECTURES), help="what is compiled")
     given = parser.parse_args()
     if given.what == "compile":
-        compile_all(given.folder)
+        compile_all(given.folder, given.arch.split(","))
         return 0
     return run_all(given.folder, tuple(given.schedulers.split(",")))
 

@@ -77,6 +77,12 @@ class Child:
             process.kill()
         return self._reaped()
 
+    def kill(self) -> None:
+        """End the child at once, whatever its kernels do."""
+        if self._process is not None:
+            self._process.kill()
+        self._reaped()
+
     @property
     def output(self) -> str:
         """The end of what the child printed besides answers."""
@@ -100,7 +106,7 @@ class Child:
             try:
                 line = self._lines.get(timeout=max(deadline - time.monotonic(), 0.0))
             except queue.Empty:
-                self._kill()
+                self.kill()
                 raise Failed(f"{name}: no answer in {timeout_s:.0f} s; the child was killed\n{self.output}") from None
             if line is None:
                 self._lines.put(None)
@@ -114,11 +120,6 @@ class Child:
         what = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
         return Failed(f"{name}: the child ended with {what}\n{self.output}")
 
-    def _kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-        self._reaped()
-
     def _reaped(self) -> int | None:
         """Exit code of a child that has ended or is about to; the rest of its output goes to the tail."""
         process, self._process = self._process, None
@@ -126,7 +127,10 @@ class Child:
             return None
         with suppress(OSError):
             _input(process).close()
-        code = process.wait()
+        try:
+            code = process.wait(timeout=END_S)
+        except subprocess.TimeoutExpired:
+            return None  # killed, but its driver does not let go of it
         with suppress(queue.Empty):
             while (line := self._lines.get(timeout=END_S)) is not None:
                 self._tail.append(line)

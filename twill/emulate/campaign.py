@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from twill.emulate.errors import EmulationError
-from twill.emulate.kernel import AttentionKernel, head_dims
+from twill.emulate.kernel import AttentionKernel, Result, head_dims
 from twill.emulate.mutants import Mutant, mutants
 from twill.emulate.numbers import Shape
 
-__all__ = ["Verdict", "judge", "main"]
+__all__ = ["Verdict", "judge", "lines_run", "main"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,12 @@ def judge(kernel: AttentionKernel, shape: Shape, chosen: Iterable[Mutant], sched
                 verdict = Verdict(mutant, tuple(sorted({f.kind for f in found})), scheduler)
                 break
         yield verdict
+
+
+def lines_run(kernel: AttentionKernel, clean: Result) -> set[int]:
+    """Lines of the PTX that a run went through: a fault on any other cannot show."""
+    segments = [kernel.code.flow.segments[i] for i in clean.coverage.seen]
+    return {x.line for s in segments for x in kernel.code.kernel.instructions[s.begin : s.end]}
 
 
 def _table(verdicts: Iterable[Verdict]) -> Iterator[str]:
@@ -89,8 +95,7 @@ def main(arguments: list[str] | None = None) -> int:
     if clean.findings.errors:
         sys.stderr.write("the kernel itself has findings: see `twill emulate`\n")
         return 1
-    segments = [kernel.code.flow.segments[i] for i in clean.coverage.seen]
-    run = {x.line for s in segments for x in kernel.code.kernel.instructions[s.begin : s.end]}
+    run = lines_run(kernel, clean)
     begin = time.perf_counter()
     verdicts: list[Verdict] = []
     planted = list(mutants(kernel.code.kernel))[:: given.every]

@@ -32,12 +32,15 @@ DROPPED = {
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A changed kernel, what was changed and on which PTX line."""
+    """A changed kernel, what was changed and on which PTX line: ``old`` became ``new``, which may use more ``registers``."""
 
     family: str
     line: int
     text: str
     kernel: Kernel
+    old: Instruction
+    new: tuple[Instruction, ...]
+    registers: dict[str, str]
 
 
 def _with(kernel: Kernel, at: int, new: Sequence[Instruction], registers: dict[str, str] | None = None) -> Kernel:
@@ -74,7 +77,7 @@ def mutants(kernel: Kernel) -> Iterator[Mutant]:
     """All mutants of a kernel, in the order of its instructions."""
     for at, x in enumerate(kernel.instructions):
         for family, new, registers in _changes(x):
-            yield Mutant(family, x.line, _shown(x), _with(kernel, at, new, registers))
+            yield Mutant(family, x.line, _shown(x), _with(kernel, at, new, registers), x, tuple(new), registers or {})
 
 
 Change = tuple[str, Sequence[Instruction], dict[str, str] | None]

@@ -1,0 +1,1 @@
+"""Kernels and planted faults on a GPU, beside the emulator: what `benchmarks.emulate_silicon` is made of."""
