@@ -24,7 +24,7 @@ def main() -> int:
     preparing = what.add_parser("prepare")
     preparing.add_argument("folder", type=Path)
     preparing.add_argument("--peers", type=Path, help="flash-attn-4's kernels, compiled; without it only ours are compared")
-    preparing.add_argument("--faults", type=int, default=32, help="faults that are planted in each of two kernels")
+    preparing.add_argument("--faults", type=int, default=32, help="of each of two kernels, beside those that the emulator misses")
     comparing = what.add_parser("compare")
     comparing.add_argument("folder", type=Path)
     comparing.add_argument("--out", type=Path, help="where results.json and tables.md go; the folder itself if not given")

@@ -15,8 +15,8 @@ import numpy as np
 from benchmarks.silicon.cases import Case, pack
 from benchmarks.silicon.emulated import emulated
 from benchmarks.silicon.ours import Ours
-from twill.emulate.campaign import judge, lines_run
-from twill.emulate.mutants import Mutant, mutants
+from twill.emulate.campaign import Verdict, judge, lines_run
+from twill.emulate.mutants import mutants
 from twill.emulate.numbers import Shape
 from twill.emulate.ptx.plant import planted
 
@@ -28,7 +28,10 @@ SCHEDULERS = ("late", "eager", "random", "newest")
 
 
 def faults(folder: Path, wanted: int) -> Iterator[Case]:
-    """Planted faults, with what the emulator says to each, and before them the kernel itself and what it is assembled to here."""
+    """Planted faults, with what the emulator says to each, and before them the kernel itself and what it is assembled to here.
+
+    All faults are judged; kept are those that the emulator misses, and ``wanted`` of the others.
+    """
     for name, causal, (seqlen_q, seqlen_k) in FAULTS:
         this = Ours.make(name, causal, folder)
         control = replace(this.case((seqlen_q, seqlen_k, 1, 1), folder, 0, 1), name=f"{this.label} control", group="control")
@@ -36,22 +39,23 @@ def faults(folder: Path, wanted: int) -> Iterator[Case]:
         yield _fault(control, this, folder, "assembled again", this.ptx, {"family": "none", "caught": (), "line": 0, "text": ""})
         shape = Shape(**control.shape)
         run = lines_run(this.kernel, this.kernel.run(shape, "late", 0, 1))
-        chosen = spread([m for m in mutants(this.kernel.code.kernel) if m.line in run], wanted)
-        for i, verdict in enumerate(judge(this.kernel, shape, chosen, SCHEDULERS, 0)):
-            m = verdict.mutant
-            about = {"family": m.family, "line": m.line, "text": m.text, "caught": verdict.kinds, "scheduler": verdict.scheduler}
-            about["source"] = this.kernel.code.source(m.line)
+        made = [m for m in mutants(this.kernel.code.kernel) if m.line in run]
+        verdicts = list(judge(this.kernel, shape, made, SCHEDULERS, 0))
+        chosen = [v for v in verdicts if not v.kinds] + spread([v for v in verdicts if v.kinds], wanted)
+        for i, v in enumerate(sorted(chosen, key=lambda v: v.mutant.line)):
+            m = v.mutant
+            about = {"family": m.family, "line": m.line, "text": m.text, "source": this.kernel.code.source(m.line)}
+            about |= {"caught": v.kinds, "scheduler": v.scheduler}
             yield _fault(control, this, folder, f"fault {i}", planted(this.ptx, m.old, m.new, m.registers), about)
 
 
-def spread(given: Sequence[Mutant], wanted: int) -> list[Mutant]:
+def spread(given: Sequence[Verdict], wanted: int) -> list[Verdict]:
     """Some of each family in turn, of each family from all over the kernel."""
-    families: dict[str, list[Mutant]] = {}
-    for m in given:
-        families.setdefault(m.family, []).append(m)
+    families: dict[str, list[Verdict]] = {}
+    for v in given:
+        families.setdefault(v.mutant.family, []).append(v)
     order = [[x[(i * _stride(len(x))) % len(x)] for i in range(len(x))] for x in families.values()]
-    turns = [m for turn in zip_longest(*order) for m in turn if m is not None]
-    return sorted(turns[:wanted], key=lambda m: m.line)
+    return [v for turn in zip_longest(*order) for v in turn if v is not None][:wanted]
 
 
 def _stride(size: int) -> int:
