@@ -100,9 +100,8 @@ def softmax_work(
     tile = tiles.begin_work(tile, work)
     work = tile.work
     tiles.wait_slot(ring["Q_full"], tile.subtile, turn)
-    if cutlass.const_expr(block.causal):
-        for _ in cutlass.range(0, work.skipped, unroll=1):
-            softmax_skip(ring, i)
+    for _ in cutlass.range(0, work.skipped, unroll=1):
+        softmax_skip(ring, i)
     if work.trips > 0:
         tiles.wait(ring["K_full"], i)
         tiles.mma_qk(tile, i)

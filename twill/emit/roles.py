@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from twill.emit.errors import EmitError
 from twill.emit.expansion import Step
@@ -12,7 +12,7 @@ from twill.emit.plan import Plan
 from twill.emit.request import AttentionForward
 from twill.lower import Arrive, Execute, Role, Wait, WaitOwn, WarpProgram
 
-__all__ = ["KEEP_LOG2", "RolePrinter", "aged", "load_call"]
+__all__ = ["KEEP_LOG2", "RolePrinter", "aged", "describe", "load_call"]
 
 LETTERS = "abcdefgh"
 KEEP_LOG2 = 8.0
@@ -82,9 +82,14 @@ class RolePrinter(ABC):
         """The call of an arrival, None if the call of an op makes it."""
         return f'tiles.arrive(ring["{x.barrier}"], {at})' if x.when == "now" else None
 
+    @property
+    def sections(self) -> Sequence[Callable[[], Iterator[str]]]:
+        """What prints the functions of the role, in the order in which they stand in the file."""
+        return (*([self.skip] if self.skips else []), self.period, self.work, self.walk)
+
     def text(self) -> Iterator[str]:
         """All functions of the role, each after two empty lines."""
-        for part in (*([self._skip] if self.skips else []), self._period, self._work, self._walk):
+        for part in self.sections:
             yield ""
             yield ""
             yield from part()
@@ -115,7 +120,7 @@ class RolePrinter(ABC):
 
     # functions
 
-    def _skip(self) -> Iterator[str]:
+    def skip(self) -> Iterator[str]:
         name = self.family.name
         yield f"def {name}_skip(ring: Any, i: Any) -> None:"
         yield f'    """An iteration in which no row of {name} sees a key: what it would have used goes back unused."""'
@@ -126,15 +131,15 @@ class RolePrinter(ABC):
                 yield "    " + call
         yield "    tiles.advance(i)"
 
-    def _period(self) -> Iterator[str]:
+    def period(self) -> Iterator[str]:
         name, mask = self.family.name, ", masked: bool" if self.maxima else ""
         parameters = "".join(f"{h}: Any, " for h in self._handles.split(", "))
         yield f"def {name}_period(ring: Any, {parameters}i: Any{mask}) -> None:"
         yield f'    """A period of {name} in the steady state."""'
-        yield from self._steps(self.expansion.steady, "    ", "masked", peek=True)
+        yield from self.steps(self.expansion.steady, "    ", "masked", peek=True)
         yield "    tiles.advance(i)"
 
-    def _work(self) -> Iterator[str]:
+    def work(self) -> Iterator[str]:
         given = "".join(f"{t}: cutlass.Constexpr, " for t in self.tiles)
         yield "@cute.jit"
         yield f"def {self.family.name}_work("
@@ -154,21 +159,25 @@ class RolePrinter(ABC):
         yield from self._loop()
         yield from self.end()
 
-    def _walk(self) -> Iterator[str]:
+    def walk(self) -> Iterator[str]:
         family = self.family
         yield "@cute.jit"
         yield f"def {family.name}(block: cutlass.Constexpr{', subtile: cutlass.Int32' if family.shared else ''}) -> None:"
-        yield f'    """{_describe(family)}"""'
-        names = [f'"{name}"' for name in self.peeked]
-        peeked = f", peeked={_tuple(names)}" if names else ""
-        yield f"    i, turn = tiles.start({_depths(self.program)}{peeked}), tiles.start((1, 2))"
-        for s in family.subtiles:
-            yield f"    {self.tile(s)} = {self.handle(s)}"
+        yield f'    """{describe(family)}"""'
+        yield from self.start()
         yield "    number = tiles.first(block, turn)"
         yield "    while number < block.work_tiles:"
         yield f"        {family.name}_work(block, {''.join(t + ', ' for t in self.tiles)}i, turn, number)"
         yield "        number = tiles.following(block, turn, number)"
         yield from self.leave()
+
+    def start(self) -> Iterator[str]:
+        """The lines that make the cursors of the role and what its operations work on."""
+        names = [f'"{name}"' for name in self.peeked]
+        peeked = f", peeked={_tuple(names)}" if names else ""
+        yield f"    i, turn = tiles.start({_depths(self.program)}{peeked}), tiles.start((1, 2))"
+        for s in self.family.subtiles:
+            yield f"    {self.tile(s)} = {self.handle(s)}"
 
     def copies(self, subtile: int, wanted: Sequence[tuple[str, str]]) -> str:
         """Arguments that ask for more than one copy of registers; ``wanted``: (argument, kind of the op that makes them)."""
@@ -191,10 +200,10 @@ class RolePrinter(ABC):
         elif e.prologue or e.epilogue:
             yield "    if work.trips > 0:"
             indent = "        "
-        yield from self._steps(e.prologue, indent, "True")
+        yield from self.steps(e.prologue, indent, "True")
         if peeled:
             yield f"{indent}tiles.advance(i{f', by={peeled}' if peeled > 1 else ''})"
-        yield from self._periods(peeled, indent)
+        yield from self.periods(peeled, indent)
         if released := self.released():
             yield from ("    " + line for line in released)
             yield "    if work.trips > 0:"
@@ -207,9 +216,9 @@ class RolePrinter(ABC):
     def _last(self, steps: Sequence[Step], indent: str) -> Iterator[str]:
         before, behind = self.closing(steps)
         yield from (indent + line for line in before)
-        yield from self._steps(steps, indent, "True", behind=behind)
+        yield from self.steps(steps, indent, "True", behind=behind)
 
-    def _periods(self, peeled: int, indent: str) -> Iterator[str]:
+    def periods(self, peeled: int, indent: str) -> Iterator[str]:
         call = f"{self.family.name}_period(ring, {self._handles}, i"
         if not self.maxima:
             yield f"{indent}for _ in cutlass.range({peeled}, work.trips, unroll=1):"
@@ -232,12 +241,13 @@ class RolePrinter(ABC):
 
     # instructions
 
-    def _steps(
-        self, steps: Sequence[Step], indent: str, masked: str, peek: bool = False, behind: Mapping[int, Sequence[str]] | None = None
-    ) -> Iterator[str]:
+    def steps(
+        self, steps: Sequence[Step], indent: str, masked: str, peek: bool = False, behind: Mapping[int, Sequence[str]] | None = None,
+        cursor: str = "i",
+    ) -> Iterator[str]:  # fmt: skip
         place = _peek_place(steps) if peek and self.peeked else -1
         for k, step in enumerate(steps):
-            x, at = step.instruction, step.at.relative("i")
+            x, at = step.instruction, step.at.relative(cursor)
             if isinstance(x, Execute):
                 yield indent + self.execute(x, step, at, _after(steps[k + 1 :]), masked)
             elif isinstance(x, Wait):
@@ -295,7 +305,7 @@ def _depths(program: WarpProgram) -> str:
     return _tuple(list(map(str, sorted({b.slots for b in program.barriers} | {s.stages for s in program.storage if not s.persistent}))))
 
 
-def _describe(family: Family) -> str:
+def describe(family: Family) -> str:
     role: Role = family.roles[0]
     first, count = family.subtiles[0] if family.subtiles else 0, len(family.roles)
     letters = [LETTERS[s] for s in (range(first, first + count) if family.shared else family.subtiles)]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from twill.emit.expansion import Step
 from twill.emit.roles import KEEP_LOG2, RolePrinter, aged, load_call
+from twill.emit.sm90 import joined
 from twill.lower import Arrive, Execute
 
 __all__ = ["HopperRole"]
@@ -49,27 +51,35 @@ class HopperRole(RolePrinter):
         for t in self.tiles:
             yield f'    tiles.wait_slot(ring["Q_full"], {t}.subtile, turn)'
         if self.skips:
-            yield "    if cutlass.const_expr(block.causal):"
-            yield "        for _ in cutlass.range(0, work.skipped, unroll=1):"
-            yield f"            {self.family.name}_skip(ring, i)"
+            yield "    for _ in cutlass.range(0, work.skipped, unroll=1):"
+            yield f"        {self.family.name}_skip(ring, i)"
 
-    def _q_is_free(self) -> list[str]:
+    @property
+    def sections(self) -> Sequence[Callable[[], Iterator[str]]]:
+        if not joined.possible(self):
+            return super().sections
+        return (self.skip, self.period, *(partial(print_it, self) for print_it in joined.SECTIONS))
+
+    def q_is_free(self) -> list[str]:
         return [f'tiles.arrive_slot(ring["Q_empty"], {t}.subtile)' for t in self.tiles]
 
     def released(self) -> Sequence[str]:
         """Q, so that the next can be loaded while the last PV runs: if nothing multiplies it any more, and O does not go in its place."""
         e = self.expansion
         last = {self.request.kinds[s.instruction.op] for s in e.epilogue if isinstance(s.instruction, Execute)}
-        return self._q_is_free() if last and "mma_qk" not in last and not e.short and not self.o_is_q else ()
+        return self.q_is_free() if last and "mma_qk" not in last and not e.short and not self.o_is_q else ()
 
     def end(self) -> Iterator[str]:
-        release = [f"    {line}" for line in self._q_is_free()]
+        release = [f"    {line}" for line in self.q_is_free()]
         if not self.o_is_q and not self.released():
             yield from release
         for t in self.tiles:
             yield f"    tiles.finish({t}, barrier_id={self.first_barrier} + {t}.subtile)"
         if self.o_is_q:
             yield from release
+
+    def is_mma(self, step: Step) -> bool:
+        return isinstance(step.instruction, Execute) and self.request.kinds[step.instruction.op].startswith("mma")
 
     def leave(self) -> Iterator[str]:
         for t in self.tiles:

@@ -49,6 +49,14 @@ class Tiles:
         """Whether quotients of sizes are kept in the block for all its warps, or left out, for each role to divide again."""
         return True
 
+    @property
+    def missing_rows_first(self) -> bool:
+        """Whether sub-tiles that the last rows of a head do not fill lie before its first row, and pass over all keys.
+
+        Under a causal mask the sub-tiles there are cost least at that end, where a work tile has the fewest keys.
+        """
+        return False
+
     def layouts(self, dtype: Any, k_stages: int, v_stages: int) -> tuple[Any, Any, Any, Any]:
         """SMEM layouts as TMA sees them: Q (rows, columns, sub-tile), K (keys, columns, slot), V (columns, keys, slot), O of a sub-tile."""
         raise NotImplementedError
@@ -111,6 +119,7 @@ class Block:
 
     ``work_tiles`` work tiles are shared out among the blocks of the grid, in turn or, with a ``counter``, as blocks come to ask for
     the next; ``announced`` is where a block's warps then read what it got. ``section`` heads are walked together (see `locate`).
+    ``missing_rows`` rows of a head's work tiles lie before its first.
     ``o`` is where the first sub-tile of O is staged, those of the others follow each ``o_stride`` elements after the one before: in the
     place of Q every sub-tile stays within its own, since the other warpgroups may still be reading theirs.
     """
@@ -133,6 +142,7 @@ class Block:
     seqlen_q: Any
     seqlen_k: Any
     row_tiles: Any
+    missing_rows: Any
     heads_in_all: Any
     work_tiles: Any
     section: Any
@@ -224,13 +234,14 @@ def enter(
     row_tiles, o_is_q = (seqlen_q + (t.rows - 1)) // t.rows, "O_staging" not in storage
     group_size = heads // kv_heads if t.keeps_quotients else None
     section = heads_together(t, causal, shape) if t.keeps_quotients else None
+    missing_rows = row_tiles * t.rows - (seqlen_q + (t.sub_rows - 1)) // t.sub_rows * t.sub_rows if t.missing_rows_first else 0
     _start(rings, warp)
     return Block(
         tiles=t, dtype=dtype, causal=causal, operands=given,
         q=_smem_tensor(base, storage["Q"], q, dtype), k=_smem_tensor(base, storage["K"], k, dtype),
         v=_smem_tensor(base, storage["V"], v, dtype), o=_smem_tensor(base, storage.get("O_staging", storage["Q"]), o, dtype),
         o_stride=t.sub_rows * (t.columns if o_is_q else t.columns_v), o_is_q=o_is_q, lse=lse, rings=rings, warp=warp,
-        heads=heads, group_size=group_size, seqlen_q=seqlen_q, seqlen_k=seqlen_k, row_tiles=row_tiles,
+        heads=heads, group_size=group_size, seqlen_q=seqlen_q, seqlen_k=seqlen_k, row_tiles=row_tiles, missing_rows=missing_rows,
         heads_in_all=heads * batch, work_tiles=row_tiles * heads * batch, section=section, counter=counter,
         announced=cute.make_tensor(cute.recast_ptr(base + barriers_end, dtype=cutlass.Int32), ANNOUNCED * WORDS),
         softmax_scale=softmax_scale,

@@ -12,7 +12,7 @@ from typing import Any
 import cutlass
 import cutlass.cute as cute
 
-__all__ = ["Iteration", "advance", "begin", "index_of", "place", "start"]
+__all__ = ["Iteration", "advance", "begin", "here", "index_of", "place", "start"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +52,13 @@ def begin(i: Iteration) -> None:
     i.state[0] = cutlass.Int32(0)
     for k in range(len(i.peeked)):
         i.answers[k] = cutlass.Int32(0)
+
+
+def here(i: Iteration) -> Iteration:
+    """The iteration at which the role stands, for use once it has gone on."""
+    state = cute.make_rmem_tensor(1 + 2 * len(i.depths), cutlass.Int32)
+    state.store(i.state.load())
+    return Iteration(state, i.depths)
 
 
 def index_of(i: Iteration) -> Any:

@@ -11,12 +11,13 @@ import cutlass.cute as cute
 from twill.emit.tiles.block import ANNOUNCED, WORDS, Block
 from twill.emit.tiles.iteration import Iteration, advance, place
 
-__all__ = ["Work", "announce", "claim", "first", "following", "locate", "place_of", "sub_tile"]
+__all__ = ["Held", "Work", "announce", "claim", "first", "hold", "following", "held", "locate", "place_of", "sub_tile"]
 
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """A work tile, or the rows of one sub-tile of it: its first query row, its head of Q and of K and V, its batch.
+    """A work tile, or the rows of one sub-tile of it: its first query row, its head of Q and of K and V, its batch. The first row of a
+    head's first work tile may be negative: whole sub-tiles before the first row that there is (see `Tiles.missing_rows_first`).
 
     Tiles of keys are walked from tile ``last`` down. ``skipped`` iterations come first in which no row sees a key, then ``trips``
     iterations, of which the first ``masked`` need a mask.
@@ -36,6 +37,38 @@ class Work:
         return self.last - iteration
 
 
+@dataclass(frozen=True, eq=False)
+class Held:
+    """A work tile in registers of its own, which others take the place of."""
+
+    words: Any
+
+    def _word(self, k: int) -> Any:
+        return self.words[k]
+
+    first_row = property(lambda self: self._word(0))
+    head = property(lambda self: self._word(1))
+    kv_head = property(lambda self: self._word(2))
+    batch = property(lambda self: self._word(3))
+    last = property(lambda self: self._word(4))
+    trips = property(lambda self: self._word(5))
+    masked = property(lambda self: self._word(6))
+    skipped = property(lambda self: self._word(7))
+    key_tile = Work.key_tile
+
+
+def held() -> Held:
+    """Registers for a work tile."""
+    return Held(cute.make_rmem_tensor(8, cutlass.Int32))
+
+
+def hold(to: Held, work: Work) -> None:
+    """Put a work tile in the place of the one before."""
+    words = (work.first_row, work.head, work.kv_head, work.batch, work.last, work.trips, work.masked, work.skipped)
+    for k, word in enumerate(words):
+        to.words[k] = cutlass.Int32(word)
+
+
 def _trips(b: Block, first_row: Any, rows: int) -> tuple[Any, Any]:
     """Iterations in which some of the rows see a key, and how many of them need a mask."""
     keys = b.tiles.keys
@@ -49,10 +82,13 @@ def _trips(b: Block, first_row: Any, rows: int) -> tuple[Any, Any]:
 
 
 def sub_tile(b: Block, work: Work, subtile: Any) -> Work:
-    """The work tile as one sub-tile of it sees it: under a causal mask earlier rows skip the last keys, and later ones mask fewer."""
-    if not b.causal:
-        return work
-    trips, masked = _trips(b, work.first_row + b.tiles.sub_rows * subtile, b.tiles.sub_rows)
+    """The work tile as one sub-tile of it sees it: under a causal mask earlier rows skip the last keys, and later ones mask fewer. A
+    sub-tile before the first row skips all.
+    """
+    first_row = work.first_row + b.tiles.sub_rows * subtile
+    trips, masked = _trips(b, first_row, b.tiles.sub_rows) if b.causal else (work.trips, work.masked)
+    if b.tiles.missing_rows_first:
+        trips = cutlass.Int32(cutlass.select_(first_row < 0, cutlass.Int32(0), trips))
     return replace(work, trips=trips, masked=masked, skipped=work.trips - trips)
 
 
@@ -71,7 +107,7 @@ def place_of(b: Block, number: Any) -> Work:
     head_in_all = behind * section + within % width
     batch = head_in_all // b.heads
     head = head_in_all - batch * b.heads
-    first_row = row_tile * b.tiles.rows
+    first_row = row_tile * b.tiles.rows - b.missing_rows
     trips, masked = _trips(b, first_row, b.tiles.rows)
     return Work(first_row, head, head // group_size, batch, trips - 1, trips, masked)
 

@@ -22,6 +22,10 @@ class Tiles(block.Tiles):
     def sub_rows(self) -> int:
         return ROWS
 
+    @property
+    def missing_rows_first(self) -> bool:
+        return self.subtiles > 1
+
     def layouts(self, dtype: Any, k_stages: int, v_stages: int) -> tuple[Any, Any, Any, Any]:
         row, column = tensor_utils.LayoutEnum.ROW_MAJOR, tensor_utils.LayoutEnum.COL_MAJOR
         q = hopper_helpers.make_smem_layout_a(row, (ROWS, self.keys, self.columns), dtype, self.subtiles)

@@ -19,7 +19,7 @@ LN_2 = 0.6931471805599453
 def _store_lse(x: cutlass.Constexpr, row: int, value: cutlass.Float32) -> None:
     b, lse, lane = x.block, x.block.lse, x.thread % 32
     position = x.work.first_row + 64 * x.subtile + (x.thread // 32) * 16 + lane // 4 + 8 * row
-    if lane % 4 == 0 and position < b.seqlen_q:
+    if lane % 4 == 0 and position >= 0 and position < b.seqlen_q:
         lse[x.work.batch, x.work.head, position] = value
 
 

@@ -13,9 +13,9 @@ from cutlass.utils import hopper_helpers
 from twill.emit.sm90.tiles.block import ROWS
 from twill.emit.tiles.block import MMA_DEPTH, Block
 from twill.emit.tiles.iteration import Iteration, place
-from twill.emit.tiles.work import Work, sub_tile
+from twill.emit.tiles.work import Work, held, hold, locate, sub_tile
 
-__all__ = ["Consumer", "begin_work", "consumer", "grow_older", "mma_pv", "mma_qk", "wait_mma"]
+__all__ = ["Consumer", "begin_work", "coming", "consumer", "grow_older", "joins", "mma_pv", "mma_qk", "take", "wait_mma"]
 
 WARPGROUP = 128
 
@@ -72,7 +72,7 @@ def consumer(b: Block, subtile: Any, scores: int = 1, factors: int = 1) -> Consu
     packed = cute.make_rmem_tensor(t.keys // 4, cutlass.Int32)
     p_layout = pv.make_fragment_A(pv.partition_shape_A((ROWS, t.keys))).layout
     return Consumer(
-        block=b, work=None, subtile=subtile, thread=thread,
+        block=b, work=held(), subtile=subtile, thread=thread,
         q=qk.make_fragment_A(mine_qk.partition_A(b.q)), k=qk.make_fragment_B(mine_qk.partition_B(b.k)),
         v=pv.make_fragment_B(mine_pv.partition_B(b.v)),
         scores=tuple(cute.make_rmem_tensor(qk.partition_shape_C((ROWS, t.keys)), cutlass.Float32) for _ in range(scores)),
@@ -91,6 +91,28 @@ def begin_work(x: Consumer, work: Work, whole: bool = False) -> Consumer:
     x.row_max.fill(-cutlass.Float32.inf)
     x.row_sum.fill(0.0)
     return replace(x, work=work if whole else sub_tile(x.block, work, x.subtile))
+
+
+def coming(x: Consumer, turn: Iteration, number: Any) -> Work:
+    """The warpgroup's share of the ``turn``-th work tile, whose number is known; past the last there are no iterations in it."""
+    work = sub_tile(x.block, locate(x.block, turn, number), x.subtile)
+    there = number < x.block.work_tiles
+    none = cutlass.Int32(0)
+    return replace(work, trips=cutlass.Int32(cutlass.select_(there, work.trips, none)))
+
+
+def take(x: Consumer, work: Work) -> None:
+    """Put the fragments to work on another work tile, with O = 0 and no key seen yet."""
+    hold(x.work, work)
+    x.o.fill(0.0)
+    x.row_max.fill(-cutlass.Float32.inf)
+    x.row_sum.fill(0.0)
+
+
+def joins(x: Consumer, work: Work) -> Any:
+    """Whether both have iterations, and the slot of V that the last of the one at work still reads is not needed for what the next skips."""
+    stages = cute.size(x.block.v, mode=[2])
+    return (x.work.trips > 0) & (work.trips > 0) & (work.skipped < stages)
 
 
 def grow_older(copies: tuple[Any, ...]) -> None:

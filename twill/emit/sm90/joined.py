@@ -1,0 +1,143 @@
+"""Work tiles that run into one another: the first QK of the next flies beside the last PV of the one before, and while O is stored.
+
+Between two work tiles a warpgroup would otherwise issue no MMA from its last PV on until O is stored, the next work tile is known and
+its Q and K are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from twill.emit.expansion import Step
+from twill.emit.roles import describe
+from twill.lower import Arrive, Execute, WaitOwn
+
+if TYPE_CHECKING:
+    from twill.emit.sm90.roles import HopperRole
+
+__all__ = ["SECTIONS", "possible"]
+
+
+def possible(role: HopperRole) -> bool:
+    """Whether one iteration is peeled off either end, each with one wait for the role's own MMAs, behind which the last iteration only
+    gives back what it used; Q must be free while O is stored.
+    """
+    e = role.expansion
+    if not role.released() or not role.skips or role.role.stages != 2:
+        return False
+    _, end = _parted(e.epilogue)
+    before, begin = _parted(e.prologue)
+    return (
+        bool(begin and end)
+        and all(isinstance(s.instruction, Arrive) for s in end[1:])
+        and not any(isinstance(s.instruction, WaitOwn) for s in begin[1:])
+        and sum(role.is_mma(s) for s in before) == 1
+    )
+
+
+def _parted(steps: Sequence[Step]) -> tuple[Sequence[Step], Sequence[Step]]:
+    """What comes before the first wait for the role's own MMAs, and that wait with what follows."""
+    for k, step in enumerate(steps):
+        if isinstance(step.instruction, WaitOwn):
+            return steps[:k], steps[k:]
+    return steps, ()
+
+
+def _signature(role: HopperRole, name: str, *rest: str, gives: str = "None") -> Iterator[str]:
+    parameters = ["block", role.tiles[0], "i", *rest]
+    given = ", ".join(f"{p}: cutlass.{'Int32' if p == 'number' else 'Constexpr'}" for p in parameters)
+    yield "@cute.jit"
+    yield f"def {role.family.name}_{name}("
+    yield f"    {given},"
+    yield f") -> {gives}:  # fmt: skip"
+
+
+def _finish(role: HopperRole) -> str:
+    tile = role.tiles[0]
+    return f"tiles.finish({tile}, barrier_id={role.first_barrier} + {tile}.subtile)"
+
+
+def _enter(role: HopperRole, work: str) -> Iterator[str]:
+    """Up to the first iteration in which a row sees a key."""
+    yield "    tiles.begin(i)"
+    yield f'    tiles.wait_slot(ring["Q_full"], {role.tiles[0]}.subtile, turn)'
+    yield f"    for _ in cutlass.range(0, {work}.skipped, unroll=1):"
+    yield f"        {role.family.name}_skip(ring, i)"
+
+
+def _first(role: HopperRole) -> Iterator[str]:
+    yield from _signature(role, "first", "turn")
+    yield f'    """The first iteration of a work tile of {role.family.name} that begins by itself."""'
+    yield f"    ring, work = block.rings, {role.tiles[0]}.work"
+    yield from _enter(role, "work")
+    yield "    if work.trips > 0:"
+    yield from role.steps(role.expansion.prologue, "        ", "True")
+    yield "        tiles.advance(i)"
+
+
+def _last(role: HopperRole) -> Iterator[str]:
+    yield from _signature(role, "last")
+    yield f'    """The last iteration of a work tile of {role.family.name} that ends by itself."""'
+    yield f"    ring, work = block.rings, {role.tiles[0]}.work"
+    yield "    if work.trips > 0:"
+    yield from role.steps(role.expansion.epilogue, "        ", "True")
+    yield f"    {_finish(role)}"
+
+
+def _join(role: HopperRole) -> Iterator[str]:
+    tile = role.tiles[0]
+    last, (last_wait, *given_back) = _parted(role.expansion.epilogue)
+    first, rest = _parted(role.expansion.prologue)
+    yield from _signature(role, "join", "turn", "coming")
+    yield f'    """The last iteration of a work tile of {role.family.name} and the first of the next."""'
+    yield "    ring, before = block.rings, tiles.here(i)"
+    yield from role.steps(last, "    ", "True", cursor="before")
+    yield from _enter(role, "coming")
+    yield from role.steps(first, "    ", "True")
+    assert isinstance(last_wait.instruction, WaitOwn)
+    guards = "; ".join(dict.fromkeys(role.family.label(g) for g in last_wait.instruction.guards))
+    yield "    tiles.wait_mma(1)" + (f"  # {guards}" if guards else "")
+    yield from role.steps(given_back, "    ", "True", cursor="before")
+    yield f"    {_finish(role)}"
+    yield f"    tiles.take({tile}, coming)"
+    yield from role.steps(rest, "    ", "True")
+    yield "    tiles.advance(i)"
+
+
+def _work(role: HopperRole) -> Iterator[str]:
+    name, tile = role.family.name, role.tiles[0]
+    yield from _signature(role, "work", "turn", "number", gives="cutlass.Int32")
+    yield f'    """A work tile of {name} whose first scores are exponentials already, and the first of the next, whose number it returns."""'
+    yield f"    ring, work = block.rings, {tile}.work"
+    yield from role.periods(1, "    ")
+    yield from ("    " + line for line in role.q_is_free())
+    yield "    number = tiles.following(block, turn, number)"
+    yield f"    coming = tiles.coming({tile}, turn, number)"
+    yield f"    if tiles.joins({tile}, coming):"
+    yield f"        {name}_join(block, {tile}, i, turn, coming)"
+    yield "    else:"
+    yield f"        {name}_last(block, {tile}, i)"
+    yield f"        tiles.take({tile}, coming)"
+    yield "        if number < block.work_tiles:"
+    yield f"            {name}_first(block, {tile}, i, turn)"
+    yield "    return number"
+
+
+def _walk(role: HopperRole) -> Iterator[str]:
+    family, tile = role.family, role.tiles[0]
+    yield "@cute.jit"
+    yield f"def {family.name}(block: cutlass.Constexpr{', subtile: cutlass.Int32' if family.shared else ''}) -> None:"
+    yield f'    """{describe(family)}"""'
+    yield from role.start()
+    yield "    number = tiles.first(block, turn)"
+    yield f"    tiles.take({tile}, tiles.coming({tile}, turn, number))"
+    yield "    if number < block.work_tiles:"
+    yield f"        {family.name}_first(block, {tile}, i, turn)"
+    yield "    while number < block.work_tiles:"
+    yield f"        number = {family.name}_work(block, {tile}, i, turn, number)"
+    yield from role.leave()
+
+
+SECTIONS: tuple[Callable[[HopperRole], Iterator[str]], ...] = (_first, _last, _join, _work, _walk)
+"""What prints the functions of such a role, but for its period and what it passes over."""
