@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import cutlass
 import cutlass.cute as cute
 from cutlass.cute.nvgpu import cpasync
 
@@ -54,7 +55,9 @@ def load_q(b: Block, turn: Iteration, number: Any) -> None:
         cute.arch.mbarrier_wait(empty.pointer + s, place(turn - 1, 1)[1])
         with cute.arch.elect_one():
             cute.arch.mbarrier_arrive_and_expect_tx(full.pointer + s, full.tx_bytes)
-        cute.copy(b.operands.q[0], source[None, work.first_row // t.sub_rows + s], to[None, s], tma_bar_ptr=full.pointer + s)
+        # a sub-tile before the first row gets rows that nothing will use
+        tile = cutlass.max(work.first_row // t.sub_rows + s, cutlass.Int32(0))
+        cute.copy(b.operands.q[0], source[None, tile], to[None, s], tma_bar_ptr=full.pointer + s)
 
 
 def _load(x: Loader, atom: Any, pair: tuple[Any, Any], stages: int, i: Iteration, full: Ring) -> None:

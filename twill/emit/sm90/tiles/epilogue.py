@@ -25,7 +25,7 @@ def _store_lse(x: cutlass.Constexpr, row: int, value: cutlass.Float32) -> None:
 
 @cute.jit
 def _store_tile(x: cutlass.Constexpr, to: cute.Tensor, source: cute.Tensor) -> None:
-    if x.thread // 32 == 0:
+    if x.thread // 32 == 0 and x.work.first_row + ROWS * x.subtile >= 0:
         cute.copy(x.block.operands.o[0], source, to)
         cute.arch.cp_async_bulk_commit_group()
         if cutlass.const_expr(x.block.o_is_q):
