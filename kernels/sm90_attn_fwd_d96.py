@@ -161,7 +161,7 @@ def softmax_join(
 def softmax_work(
     block: cutlass.Constexpr, tile: cutlass.Constexpr, i: cutlass.Constexpr, turn: cutlass.Constexpr, number: cutlass.Int32,
 ) -> cutlass.Int32:  # fmt: skip
-    """A work tile of softmax whose first scores are exponentials already, and the first of the next, whose number it returns."""
+    """A work tile of softmax behind its first exponentials, and the first of the next, whose number it returns."""
     ring, work = block.rings, tile.work
     if cutlass.const_expr(block.causal):
         for _ in cutlass.range(1, work.masked, unroll=1):

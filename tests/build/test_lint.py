@@ -25,7 +25,7 @@ CODE = (
 )
 USED = Resources(registers=168, stack_bytes=0, local_bytes=0, shared_bytes=1024)
 WANTED = Wanted((240, 24))
-PTX = Ptx(setmaxnreg=(240, 24), groups=((5, 9),), origin={})
+PTX = Ptx(setmaxnreg=(240, 24), groups=((5, 9),), waits=(0,), origin={})
 
 
 def _kinds(code: tuple[str, ...] = CODE, used: Resources = USED, ptx: Ptx = PTX, wanted: Wanted = WANTED) -> list[str]:
@@ -97,3 +97,10 @@ def test_facts_of_ptx() -> None:
     assert found.origin[3] == ("kernel.py", 31)
     assert found.origin[8] == ("lib/tiles/softmax.py", 75)
     assert 1 not in found.origin
+
+
+def test_a_wait_that_is_not_there() -> None:
+    assert _kinds(ptx=replace(PTX, waits=(0,))) == []
+    (problem,) = lint(function(CODE), USED, replace(PTX, waits=(1, 0)), WANTED)
+    assert problem.kind == "order"
+    assert "waits for wgmma with 1 pending were written" in problem.text

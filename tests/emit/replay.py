@@ -151,15 +151,23 @@ class Emitted:
 
     def run(self, role: str, trips: int, masked: int = 1, causal: bool = False, skipped: int = 0) -> Recorder:
         """What a role does for one work tile of ``trips`` iterations, the first ``masked`` of them masked, behind ``skipped`` ones."""
+        return self.run_all(role, [SimpleNamespace(trips=trips, masked=masked, skipped=skipped)], causal)
+
+    def run_all(self, role: str, works: list[SimpleNamespace], causal: bool = False) -> Recorder:
+        """What a role does for work tiles in turn, each with its ``trips``, ``masked`` and ``skipped``."""
         recorder = Recorder()
+        none = SimpleNamespace(trips=0, masked=1, skipped=0)
+        tiles = [*works, none]
         rings = {name: name for name in self.names["BARRIERS"]}
-        block = SimpleNamespace(rings=rings, causal=causal, work_tiles=1)
-        work = SimpleNamespace(trips=trips, masked=masked, skipped=skipped)
+        block = SimpleNamespace(rings=rings, causal=causal, work_tiles=len(works))
         self.tiles.__dict__.update(
             wait=recorder.wait, arrive=recorder.arrive, wait_mma=recorder.wait_mma, peek=recorder.peek, wait_peeked=recorder.wait_peeked,
             commit=recorder.arrive, arrive_named=recorder.arrive, meet=recorder.meet, commit_slot=recorder.commit_slot,
-            start=lambda *a, **k: Cursor([0]), advance=_advance, begin=lambda i: None, locate=lambda block, turn, number: work,
-            first=lambda *a: 0, following=lambda *a: 1,
+            start=lambda *a, **k: Cursor([0]), advance=_advance, begin=lambda i: recorder.peeked.clear(),
+            locate=lambda block, turn, number: tiles[number],
+            first=lambda *a: 0, following=lambda block, turn, number: number + 1, coming=lambda x, turn, number: tiles[number],
+            here=lambda i: Cursor(list(i.state)), joins=lambda x, work: x.work.trips > 0 and work.trips > 0 and work.skipped < 3,
+            finish=lambda *a, **k: recorder.events.append(("finish",)),
         )  # fmt: skip
         self.tiles.__dict__.update({name: recorder.op(name) for name in OPS})
         function, warp = self.names["ROLES"][role]
@@ -173,6 +181,10 @@ def _at_work(x: Any, work: Any, whole: bool = False) -> Any:
     return x
 
 
+def _take(x: Any, work: Any) -> None:
+    x.work = work
+
+
 def load(text: str) -> Emitted:
     """Execute an emitted file's definitions."""
     found = re.search(r"^from twill\.emit\.(sm\d+) import tiles$", text, re.MULTILINE)
@@ -180,10 +192,10 @@ def load(text: str) -> Emitted:
     tiles = ModuleType(f"twill.emit.{found[1]}.tiles")
     tiles.__dict__.update(
         Tiles=SimpleNamespace, Buffer=SimpleNamespace, RingShape=SimpleNamespace, Operands=SimpleNamespace,
-        loader=lambda block, work: "source", finish=lambda *a, **k: None, leave=lambda *x: None, NamedBarrier=SimpleNamespace,
+        loader=lambda block, work: "source", leave=lambda *x: None, NamedBarrier=SimpleNamespace,
         total=lambda *a: None, issuer=lambda block, subtile: SimpleNamespace(subtile=subtile),
         rows=lambda block, subtile, copies=1: SimpleNamespace(subtile=subtile),
-        consumer=lambda block, subtile, **copies: SimpleNamespace(subtile=subtile), begin_work=_at_work,
+        consumer=lambda block, subtile, **copies: SimpleNamespace(subtile=subtile), begin_work=_at_work, take=_take,
         wait_slot=lambda *a: None, arrive_slot=lambda *a: None,
     )  # fmt: skip
     names: dict[str, Any] = {}

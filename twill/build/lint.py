@@ -57,7 +57,10 @@ def wanted_by(kernel: KernelFile) -> Wanted:
 
 def lint(function: Function, used: Resources, ptx: Ptx, wanted: Wanted) -> tuple[Problem, ...]:
     """What is wrong with the machine code of a kernel."""
-    return (*_spills(function, used), *_dropped(function, ptx, wanted.registers), *_serialised(function, ptx, wanted.turning))
+    return (
+        *_spills(function, used), *_dropped(function, ptx, wanted.registers),
+        *(_serialised(function, ptx, wanted.turning) or _unwaited(function, ptx)),
+    )  # fmt: skip
 
 
 def _spills(function: Function, used: Resources) -> list[Problem]:
@@ -104,6 +107,16 @@ def _serialised(function: Function, ptx: Ptx, turns: Sequence[str]) -> list[Prob
     return [
         Problem("order", f"{function.name}: {len(ptx.groups)} groups of wgmma were written, {groups} are in the machine code", REPORT_THIS)
     ]
+
+
+def _unwaited(function: Function, ptx: Ptx) -> list[Problem]:
+    """Every wait for groups of wgmma is in the machine code, at least as often as it was written."""
+    pending = [int(x.operands.split(",")[-1], 0) for x in function.instructions if x.is_a("WARPGROUP.DEPBAR")]
+    lost = sorted((Counter(ptx.waits) - Counter(pending)).elements())
+    if not lost:
+        return []
+    text = f"{function.name}: waits for wgmma with {_list(lost)} pending were written and are not in the machine code"
+    return [Problem("order", text, REPORT_THIS)]
 
 
 def found_in(cubin: Path, ptx_text: str, wanted: Wanted) -> tuple[Problem, ...]:

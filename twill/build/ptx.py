@@ -12,6 +12,7 @@ FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"')
 LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)")
 SETMAXNREG = re.compile(r"^\s*setmaxnreg\.\w+\.sync\.aligned\.u32\s+(\d+)")
 MMA = re.compile(r"^\s*wgmma\.mma_async")
+WAIT = re.compile(r"^\s*wgmma\.wait_group\.sync\.aligned\s+(\d+)")
 COMMIT = re.compile(r"^\s*wgmma\.commit_group")
 
 
@@ -20,11 +21,12 @@ class Ptx:
     """Facts of a PTX file.
 
     ``setmaxnreg`` are the register counts asked for, in order; ``groups`` are the groups of wgmma, each as the line of its first MMA and
-    that of its commit; ``origin`` names the Python file and line that each line comes from, for those lines that it is known of.
+    that of its commit; ``waits`` are the numbers of groups that each wait for them leaves pending, in order; ``origin`` names the Python file and line that each line comes from, for those lines that it is known of.
     """
 
     setmaxnreg: tuple[int, ...]
     groups: tuple[tuple[int, int], ...]
+    waits: tuple[int, ...]
     origin: Mapping[int, tuple[str, int]]
 
 
@@ -32,6 +34,7 @@ def read_ptx(text: str) -> Ptx:
     """Read PTX line by line."""
     files: dict[str, str] = {}
     requests: list[int] = []
+    waits: list[int] = []
     groups: list[tuple[int, int]] = []
     begin: int | None = None
     places: dict[int, tuple[str, int]] = {}
@@ -43,6 +46,8 @@ def read_ptx(text: str) -> Ptx:
             files[found.group(1)] = found.group(2)
         elif found := SETMAXNREG.match(row):
             requests.append(int(found.group(1)))
+        elif found := WAIT.match(row):
+            waits.append(int(found.group(1)))
         elif MMA.match(row):
             begin = number if begin is None else begin
         elif COMMIT.match(row):
@@ -51,4 +56,4 @@ def read_ptx(text: str) -> Ptx:
         if place:
             places[number] = place
     origin = {number: (files[index], line) for number, (index, line) in places.items() if index in files}
-    return Ptx(tuple(requests), tuple(groups), origin)
+    return Ptx(tuple(requests), tuple(groups), tuple(waits), origin)

@@ -306,6 +306,7 @@ def _depths(program: WarpProgram) -> str:
 
 
 def describe(family: Family) -> str:
+    """What a family of roles is, in the words of its function's docstring."""
     role: Role = family.roles[0]
     first, count = family.subtiles[0] if family.subtiles else 0, len(family.roles)
     letters = [LETTERS[s] for s in (range(first, first + count) if family.shared else family.subtiles)]

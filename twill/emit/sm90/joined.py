@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from twill.emit.expansion import Step
 from twill.emit.roles import describe
-from twill.lower import Arrive, Execute, WaitOwn
+from twill.lower import Arrive, WaitOwn
 
 if TYPE_CHECKING:
     from twill.emit.sm90.roles import HopperRole
@@ -108,7 +108,7 @@ def _join(role: HopperRole) -> Iterator[str]:
 def _work(role: HopperRole) -> Iterator[str]:
     name, tile = role.family.name, role.tiles[0]
     yield from _signature(role, "work", "turn", "number", gives="cutlass.Int32")
-    yield f'    """A work tile of {name} whose first scores are exponentials already, and the first of the next, whose number it returns."""'
+    yield f'    """A work tile of {name} behind its first exponentials, and the first of the next, whose number it returns."""'
     yield f"    ring, work = block.rings, {tile}.work"
     yield from role.periods(1, "    ")
     yield from ("    " + line for line in role.q_is_free())

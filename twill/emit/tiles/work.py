@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import cutlass
@@ -11,7 +11,7 @@ import cutlass.cute as cute
 from twill.emit.tiles.block import ANNOUNCED, WORDS, Block
 from twill.emit.tiles.iteration import Iteration, advance, place
 
-__all__ = ["Held", "Work", "announce", "claim", "first", "hold", "following", "held", "locate", "place_of", "sub_tile"]
+__all__ = ["Held", "Work", "announce", "claim", "first", "following", "held", "hold", "locate", "place_of", "sub_tile"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,30 +43,28 @@ class Held:
 
     words: Any
 
-    def _word(self, k: int) -> Any:
-        return self.words[k]
+    def __getattr__(self, name: str) -> Any:
+        if name not in NAMES:
+            raise AttributeError(name)
+        return self.words[NAMES.index(name)]
 
-    first_row = property(lambda self: self._word(0))
-    head = property(lambda self: self._word(1))
-    kv_head = property(lambda self: self._word(2))
-    batch = property(lambda self: self._word(3))
-    last = property(lambda self: self._word(4))
-    trips = property(lambda self: self._word(5))
-    masked = property(lambda self: self._word(6))
-    skipped = property(lambda self: self._word(7))
-    key_tile = Work.key_tile
+    def key_tile(self, iteration: Any) -> Any:
+        """Index of the tile of keys of an iteration, skipped ones counted."""
+        return self.last - iteration
+
+
+NAMES = tuple(x.name for x in fields(Work))
 
 
 def held() -> Held:
     """Registers for a work tile."""
-    return Held(cute.make_rmem_tensor(8, cutlass.Int32))
+    return Held(cute.make_rmem_tensor(len(NAMES), cutlass.Int32))
 
 
 def hold(to: Held, work: Work) -> None:
     """Put a work tile in the place of the one before."""
-    words = (work.first_row, work.head, work.kv_head, work.batch, work.last, work.trips, work.masked, work.skipped)
-    for k, word in enumerate(words):
-        to.words[k] = cutlass.Int32(word)
+    for k, name in enumerate(NAMES):
+        to.words[k] = cutlass.Int32(getattr(work, name))
 
 
 def _trips(b: Block, first_row: Any, rows: int) -> tuple[Any, Any]:

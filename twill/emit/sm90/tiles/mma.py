@@ -110,7 +110,10 @@ def take(x: Consumer, work: Work) -> None:
 
 
 def joins(x: Consumer, work: Work) -> Any:
-    """Whether both have iterations, and the slot of V that the last of the one at work still reads is not needed for what the next skips."""
+    """Whether the end of the work tile at work can run into the beginning of the next.
+
+    Both must have iterations, and what the next skips must not need the slot of V that the last PV is still to read.
+    """
     stages = cute.size(x.block.v, mode=[2])
     return (x.work.trips > 0) & (work.trips > 0) & (work.skipped < stages)
 
