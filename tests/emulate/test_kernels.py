@@ -82,9 +82,15 @@ def test_a_planted_bug_is_found_and_its_barrier_named() -> None:
     seen = whole.run(shape, "late", seed=5, sm_count=1).coverage.seen
     run = {x.line for i in seen for s in [whole.code.flow.segments[i]] for x in whole.code.kernel.instructions[s.begin : s.end]}
     places = [line for line in _in_loops(whole, "mbarrier.arrive.shared.b64") if line in run]
-    assert len(places) >= 4
-    for line in places[::3]:
+    assert len(places) >= 8
+    missed = []
+    for line in places[::2]:
         ptx = "\n".join([*lines[: line - 1], ";", *lines[line:]])
         kernel = AttentionKernel(file.path, ptx, made.folder / "kernel.o", file.host, file.parameters)
         result = kernel.run(shape, "late", seed=5, sm_count=1)
-        assert any(f.kind == "deadlock" and "_empty[" in f.text and "(load)" in f.text for f in result.findings.errors)
+        dead = [f.text for f in result.findings.errors if f.kind == "deadlock"]
+        if not dead:
+            missed.append(line)
+        assert all("[" in text and "(softmax_a)" in text and "waits for parity" in text for text in dead)
+    # what the last iteration of a block gives back, no load waits for
+    assert len(missed) <= 1

@@ -21,7 +21,8 @@ class Ptx:
     """Facts of a PTX file.
 
     ``setmaxnreg`` are the register counts asked for, in order; ``groups`` are the groups of wgmma, each as the line of its first MMA and
-    that of its commit; ``waits`` are the numbers of groups that each wait for them leaves pending, in order; ``origin`` names the Python file and line that each line comes from, for those lines that it is known of.
+    that of its commit; ``waits`` are the numbers of groups that each wait for them leaves pending, in order; ``origin`` names the Python
+    file and line that each line comes from, for those lines that it is known of.
     """
 
     setmaxnreg: tuple[int, ...]
