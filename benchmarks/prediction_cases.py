@@ -21,6 +21,12 @@ CASES: Mapping[str, tuple[str, ...]] = {
     "192x80, one copy": ("--tile", "192x80", "--subtiles", "3", "--set", "rescale=conditional", "--max-copies", "1"),
     "192x64, conditional": ("--tile", "192x64", "--subtiles", "3", "--set", "rescale=conditional"),
     "192x48, conditional": ("--tile", "192x48", "--subtiles", "3", "--set", "rescale=conditional"),
+    "128x112, always": ("--tile", "128x112", "--subtiles", "2", "--set", "rescale=always"),
+    "128x192, always": ("--tile", "128x192", "--subtiles", "2", "--set", "rescale=always"),
+    "128x128, conditional, one copy": ("--tile", "128x128", "--subtiles", "2", "--set", "rescale=conditional", "--max-copies", "1"),
+    "128x80, one copy": ("--tile", "128x80", "--subtiles", "2", "--set", "rescale=conditional", "--max-copies", "1"),
+    "192x48, one copy": ("--tile", "192x48", "--subtiles", "3", "--set", "rescale=conditional", "--max-copies", "1"),
+    "128x64, one copy": ("--tile", "128x64", "--subtiles", "2", "--set", "rescale=conditional", "--max-copies", "1"),
     "192x48, always": ("--tile", "192x48", "--subtiles", "3", "--set", "rescale=always"),
 }
 """What `twill solve --arch sm90 attn_fwd --head-dim 128` is told beside that. One copy: nothing of the next iteration is begun early."""
