@@ -278,7 +278,7 @@ def kernel(
         cute.arch.setmaxregister_increase(240)
         softmax_a(block)
     elif block.warp < 8:
-        cute.arch.setmaxregister_increase(184)
+        cute.arch.setmaxregister_increase(176)
         rescale_a(block)
     else:
         cute.arch.setmaxregister_decrease(88)

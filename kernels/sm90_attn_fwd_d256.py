@@ -184,7 +184,7 @@ def kernel(
         cute.arch.setmaxregister_increase(240)
         softmax(block, block.warp // 4)
     else:
-        cute.arch.setmaxregister_decrease(32)
+        cute.arch.setmaxregister_decrease(24)
         if block.warp == 8:
             load(block)
         if block.warp == 9:

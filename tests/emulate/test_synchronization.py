@@ -129,6 +129,8 @@ def test_registers_are_taken_only_from_what_is_free() -> None:
     assert not execute(code, [OUT], threads=384).findings.items
     out = execute(code.replace("u32 24;", "u32 104;"), [OUT], threads=384)
     assert "deadlock" in out.kinds
+    # what 384 threads are launched with, 168 each, is all that they have: 65536 registers are more
+    assert "deadlock" in execute(code.replace("u32 24;", "u32 32;"), [OUT], threads=384).kinds
 
 
 def test_coverage_counts_the_segments_run() -> None:

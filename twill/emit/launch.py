@@ -61,10 +61,14 @@ def launch(program: WarpProgram, machine: Machine, subtiles: int, o_bytes: int) 
     groups = [tuple(by_name[name] for name in names) for names in warpgroups({r.name: r.warps for r in program.roles})]
     sizes = [-(-sum(r.warps for r in g) // WARPGROUP) for g in groups]
     threads = THREADS * sum(sizes)
-    file = int(machine.registers.file.value)
-    at_launch = min(file // threads // STEP * STEP, 256 - STEP)
+    at_launch = min(int(machine.registers.file.value) // threads // STEP * STEP, 256 - STEP)
+    # what a block has got at launch is all that its warps can ask for: more of the file would be waited for in vain
+    file = at_launch * threads
     wanted = [max(r.registers_per_thread for r in g) for g in groups]
     left = file - sum(THREADS * size * want for size, want in zip(sizes, wanted, strict=True))
+    if left < 0:
+        text = f"the roles ask for {file - left} registers; a block of {threads} threads is launched with {file}"
+        raise EmitError(text, "solve it with fewer registers a thread (`twill solve --registers`) or fewer groups")
     holders = [i for i, g in enumerate(groups) if all(r.warps % WARPGROUP == 0 for r in g)]
     share = left // (THREADS * sum(sizes[i] for i in holders)) // STEP * STEP if holders else 0
     granted = [max(want, min(want + share, MOST)) if i in holders else want for i, want in enumerate(wanted)]

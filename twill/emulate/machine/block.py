@@ -29,7 +29,6 @@ Array = np.ndarray[Any, Any]
 RESERVED = 1024
 """Bytes of shared memory that the system keeps at the start of a block's window (CUDA C++ Programming Guide, compute capability 9.0)."""
 LIMIT = 227 * 1024
-REGISTERS = 64 * 1024
 WINDOW = 24
 """A block's rank in its cluster is in bits 24.. of its shared memory addresses (cute/arch/copy_sm100_tma.hpp masks that bit)."""
 
@@ -55,7 +54,8 @@ class Block:
         self.named: dict[int, NamedBarrier] = {}
         count = -(-launch.block[0] * launch.block[1] * launch.block[2] // 32)
         self.launch_registers = cluster.code.launch_registers(32 * count)
-        self.free_registers = REGISTERS - 32 * count * self.launch_registers
+        # a block has what it was launched with: the rest of the register file is not lent to it (an H200 waits for ever)
+        self.free_registers = 0
         self.register_pool = Counter()
         self.tensor = TensorMemory(cluster.clocks)
         self.running = True
