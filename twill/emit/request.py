@@ -21,7 +21,8 @@ class AttentionForward:
     """Parameters of an attention forward kernel; ``kinds``, ``subtile`` and ``chunk`` say what each op does and for what part of a tile.
 
     ``rows`` are those of a sub-tile. ``chunks`` are the widths, along the keys, in which P is made and multiplied; ``poly_share`` of the
-    exponentials are polynomials. ``conditional`` rescaling keeps a row maximum until it has grown by more than 2 to the 8th.
+    exponentials are polynomials. ``conditional`` rescaling keeps a row maximum until it has grown by more than 2 to the 8th. ``busiest`` is the
+    unit that has the most to do.
     """
 
     arch: str
@@ -37,6 +38,7 @@ class AttentionForward:
     subtile: Mapping[str, int]
     chunk: Mapping[str, int]
     loads: Mapping[str, str]
+    busiest: str
 
     @property
     def columns(self) -> int:
@@ -91,4 +93,5 @@ def attention_forward(checked: CheckedSchedule, program: WarpProgram, arch: str,
         kinds={v: op.kind for v, op in ops.items()}, subtile={op.name: op.subtile for op in ops.values() if op.subtile is not None},
         chunk={op.name: op.chunk for op in ops.values() if op.chunk is not None},
         loads={w: b.name for b in graph.buffers for w in b.writers if ops[w].kind == "tma_load"},
+        busiest=max(checked.schedule.utilization.items(), key=lambda item: item[1])[0],
     )  # fmt: skip
