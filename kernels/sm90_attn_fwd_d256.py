@@ -181,10 +181,10 @@ def kernel(
     shape = (batch, seqlen_q, heads, seqlen_k, kv_heads)
     block = tiles.enter(TILES, STORAGE, BARRIERS, causal, dtype, given, lse, counter, shape, softmax_scale)
     if block.warp < 8:
-        cute.arch.setmaxregister_increase(240)
+        cute.arch.setmaxregister_increase(232)
         softmax(block, block.warp // 4)
     else:
-        cute.arch.setmaxregister_decrease(24)
+        cute.arch.setmaxregister_decrease(40)
         if block.warp == 8:
             load(block)
         if block.warp == 9:

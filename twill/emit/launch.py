@@ -20,6 +20,9 @@ FRAME_BYTES = 1024
 MOST = 240
 """Registers a thread that a granted request does not go beyond; 255 can be encoded, and setmaxnreg counts in steps of 8."""
 
+FRAME = 32
+"""Registers a thread of the warp that works out where work tiles lie: with the 24 that a load warp asks for it spills."""
+
 
 @dataclass(frozen=True, slots=True)
 class Seat:
@@ -65,15 +68,18 @@ def launch(program: WarpProgram, machine: Machine, subtiles: int, o_bytes: int) 
     # what a block has got at launch is all that its warps can ask for: more of the file would be waited for in vain
     file = at_launch * threads
     wanted = [max(r.registers_per_thread for r in g) for g in groups]
+    holders = [i for i, g in enumerate(groups) if all(r.warps % WARPGROUP == 0 for r in g)]
+    others = [i for i in range(len(groups)) if i not in holders]
+    asked = sum(size * want for size, want in zip(sizes, wanted, strict=True))
+    if others and asked + sum(sizes[i] * max(FRAME - wanted[i], 0) for i in others) <= at_launch * sum(sizes):
+        wanted = [max(want, FRAME) if i in others else want for i, want in enumerate(wanted)]
     left = file - sum(THREADS * size * want for size, want in zip(sizes, wanted, strict=True))
     if left < 0:
         text = f"the roles ask for {file - left} registers; a block of {threads} threads is launched with {file}"
         raise EmitError(text, "solve it with fewer registers a thread (`twill solve --registers`) or fewer groups")
-    holders = [i for i, g in enumerate(groups) if all(r.warps % WARPGROUP == 0 for r in g)]
     share = left // (THREADS * sum(sizes[i] for i in holders)) // STEP * STEP if holders else 0
     granted = [max(want, min(want + share, MOST)) if i in holders else want for i, want in enumerate(wanted)]
-    # what does not go round among those goes to the others: the warp that works out where work tiles lie needs more than the least
-    others = [i for i in range(len(groups)) if i not in holders]
+    # what does not go round among those goes to the others
     rest = file - sum(THREADS * size * given for size, given in zip(sizes, granted, strict=True))
     more = rest // (THREADS * sum(sizes[i] for i in others)) // STEP * STEP if others else 0
     granted = [min(given + more, MOST) if i in others else given for i, given in enumerate(granted)]

@@ -21,8 +21,8 @@ class AttentionForward:
     """Parameters of an attention forward kernel; ``kinds``, ``subtile`` and ``chunk`` say what each op does and for what part of a tile.
 
     ``rows`` are those of a sub-tile. ``chunks`` are the widths, along the keys, in which P is made and multiplied; ``poly_share`` of the
-    exponentials are polynomials. ``conditional`` rescaling keeps a row maximum until it has grown by more than 2 to the 8th. ``busiest`` is the
-    unit that has the most to do.
+    exponentials are polynomials. ``conditional`` rescaling keeps a row maximum until it has grown by more than 2 to the 8th.
+    ``busiest`` is the unit that has the most to do.
     """
 
     arch: str
