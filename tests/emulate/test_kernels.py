@@ -55,6 +55,18 @@ def test_work_tiles_without_keys(name: str) -> None:
             assert result.largest_error <= 1
 
 
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("name", [n for n in KERNELS if n.startswith("sm90")])
+def test_sub_tiles_without_rows_beside_others(name: str, causal: bool) -> None:
+    """Of the first work tile of a head only the last sub-tile has rows, and that one sees fewer keys than those behind it."""
+    kernel, (head_dim, head_dim_v) = _kernel(name, causal)
+    shape = Shape(1, 193, 700, 2, 1, head_dim, head_dim_v, causal, "bf16")
+    for scheduler in ("eager", "late"):
+        result = kernel.run(shape, scheduler, seed=2, sm_count=1)
+        assert [f.text for f in result.findings.items] == []
+        assert result.largest_error <= 1
+
+
 def _in_loops(kernel: AttentionKernel, opcode: str) -> list[int]:
     """PTX lines of an opcode in segments that can come to themselves again."""
     flow = kernel.code.flow

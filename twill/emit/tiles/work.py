@@ -20,7 +20,7 @@ class Work:
     head's first work tile may be negative: whole sub-tiles before the first row that there is (see `Tiles.missing_rows_first`).
 
     Tiles of keys are walked from tile ``last`` down. ``skipped`` iterations come first in which no row sees a key, then ``trips``
-    iterations, of which the first ``masked`` need a mask.
+    iterations, of which the first ``masked`` need a mask: at least 1, at most ``trips`` unless that is 0.
     """
 
     first_row: Any
@@ -87,6 +87,8 @@ def sub_tile(b: Block, work: Work, subtile: Any) -> Work:
     trips, masked = _trips(b, first_row, b.tiles.sub_rows) if b.causal else (work.trips, work.masked)
     if b.tiles.missing_rows_first:
         trips = cutlass.Int32(cutlass.select_(first_row < 0, cutlass.Int32(0), trips))
+        if b.causal:
+            masked = cutlass.Int32(cutlass.select_(first_row < 0, cutlass.Int32(1), masked))
     return replace(work, trips=trips, masked=masked, skipped=work.trips - trips)
 
 
