@@ -118,6 +118,24 @@ def test_a_store_drops_what_is_outside_and_marks_what_it_wrote() -> None:
     assert written.sum() == 6 * 32
 
 
+@pytest.mark.parametrize("at", ["0, 10", "64, 0", "96, 40"])
+def test_a_store_wholly_past_the_end_writes_nothing(at: str) -> None:
+    out = _store(("{0, 4}", f"{{{at}}}"))
+    assert out.kinds == {"not written"} or not out.kinds
+    assert not out.memory[0].valid.any()
+
+
+@pytest.mark.parametrize("at", ["0, -8", "0, -16", "0, -3", "-32, 0"])
+@pytest.mark.parametrize("add", [False, True])
+def test_a_store_before_the_start_is_an_error(at: str, add: bool) -> None:
+    """An H200 stops with an illegal instruction where the PTX ISA drops the elements."""
+    opcode = "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile" if add else "cp.async.bulk.tensor.2d.global.shared::cta.tile"
+    code = ("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%rd31, {0, 4}]", f"{opcode}.bulk_group [%rd31, {{{at}}}]")
+    (found,) = _store(code).findings.items
+    assert (found.kind, found.severity) == ("out of bounds", "error")
+    assert at in found.text
+
+
 @pytest.mark.parametrize(
     ("change", "kind"),
     [

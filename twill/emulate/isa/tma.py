@@ -119,11 +119,21 @@ def _run_load(w: Warp, tensor: TensorMap, at: tuple[int, ...], to: int, barrier:
 
 @runtime
 def tma_store(w: Warp, line: int, address: Any, at: tuple[Any, ...], source: Any, add: bool) -> None:
-    """A box from shared memory; elements outside of the tensor are dropped."""
+    """A box from shared memory; elements past the end of the tensor are dropped.
+
+    The PTX ISA drops those before its start as well, but a box there is an illegal instruction: observed on an H200, 2026-12-01, with
+    boxes of 64 rows at row -64 and -128 (compute-sanitizer named the store). Of boxes that begin before the tensor and end in it, and
+    of reductions, nothing was observed: taken to be the same.
+    """
     tensor = _descriptor(w, line, address)
     if tensor is None:
         return
-    o = asynchronous(w, line, "TMA store", partial(_run_store, w, tensor, tuple(one(c) for c in at), one(source), add))
+    coordinates = tuple(one(c) for c in at)
+    if min(coordinates) < 0:
+        text = f"TMA store at {coordinates}: a negative coordinate is an illegal instruction on a GPU; skip the store of such a box"
+        w.find("out of bounds", line, text, key="negative")
+        return
+    o = asynchronous(w, line, "TMA store", partial(_run_store, w, tensor, coordinates, one(source), add))
     w.bulk.open.append(o)
     w.block.cluster.submit(o)
 
