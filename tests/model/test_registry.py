@@ -20,7 +20,7 @@ def test_parameters_reach_the_graph():
     )
     assert build_graph("attn_fwd", BLACKWELL, request).parameters == {
         "head_dim": 64, "head_dim_v": 128, "tile": "256x128", "subtiles": 2, "dtype": "fp16", "chunks": "4", "rescale": "conditional",
-        "ctas": 2, "rescale_rate": 0.1, "poly_share": 0.125,
+        "ctas": 2, "rescale_rate": 0.1, "poly_share": 0.25,
     }  # fmt: skip
     assert build_graph("gemm", HOPPER, GraphRequest(settings={"k": "32"})).parameters["k"] == 32
     assert build_graph("attn_bwd", HOPPER, GraphRequest(tile="64x128")).parameters["tile"] == "64x128"

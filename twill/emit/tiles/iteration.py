@@ -20,7 +20,7 @@ class Iteration:
     """An iteration ``offset`` after the one where the role stands. ``i - 1`` is the one before ``i``.
 
     ``state`` holds the number of the iteration within the work tile, then slot and parity for each of ``depths``; these two go on
-    from tile to tile.
+    from tile to tile. With ``toggles`` a ring of two goes on by flipping bits: two instructions instead of a comparison and two choices.
     """
 
     state: Any
@@ -28,6 +28,7 @@ class Iteration:
     peeked: tuple[str, ...] = ()
     answers: Any = None
     offset: int = 0
+    toggles: bool = False
 
     def __add__(self, by: int) -> Iteration:
         return replace(self, offset=self.offset + by)
@@ -36,10 +37,10 @@ class Iteration:
         return self + -by
 
 
-def start(depths: tuple[int, ...], peeked: tuple[str, ...] = ()) -> Iteration:
+def start(depths: tuple[int, ...], peeked: tuple[str, ...] = (), toggles: bool = False) -> Iteration:
     """Iteration 0 of the first work tile, for rings of these depths; ``peeked`` names those that the role looks at ahead of its waits."""
     answers: Any = cute.make_rmem_tensor(len(peeked), cutlass.Int32) if peeked else None
-    made = Iteration(cute.make_rmem_tensor(1 + 2 * len(depths), cutlass.Int32), depths, peeked, answers)
+    made = Iteration(cute.make_rmem_tensor(1 + 2 * len(depths), cutlass.Int32), depths, peeked, answers, toggles=toggles)
     for k in range(1 + 2 * len(depths)):
         made.state[k] = cutlass.Int32(0)
     for k in range(len(peeked)):
@@ -74,7 +75,9 @@ def place(i: Iteration, depth: int) -> tuple[Any, Any]:
     slot, parity = i.state[at], i.state[at + 1]
     if depth == 1:
         return cutlass.Int32(0), parity ^ (turns & 1)
-    if ahead:
+    if ahead and i.toggles and depth == 2:
+        slot, parity = slot ^ 1, parity ^ slot
+    elif ahead:
         moved = slot + ahead
         wraps = moved >= depth
         slot = cutlass.Int32(cutlass.select_(wraps, moved - depth, moved))

@@ -26,6 +26,13 @@ MMA_DEPTH = 16
 """Columns that one MMA multiplies: operands of other head dims are filled up with zeros in SMEM."""
 OTHER_REGISTERS = 32
 """Addresses and row statistics of a thread that holds tiles."""
+SCORE_INSTRUCTIONS = 4.1
+"""Instructions that a score takes, polynomials aside: 422 of a softmax warp for 128 scores, and for 256 scores 160 of the MMA warp and 25
+to 179 of one that rescales; counted in the machine code for head dim 128."""
+SHARE_STEP = 1 / 16
+LEAST_SHARE = 1 / 8
+O_COLUMNS = 32
+"""Columns of O in registers at a time while it is rescaled."""
 SMEM_FRAME_BYTES = 3072
 """Barriers and row statistics."""
 
@@ -40,7 +47,7 @@ class AttnFwd:
     tile : query rows by keys handled by one block in one iteration.
     subtiles : parts of the query tile that are scheduled on their own (one consumer warpgroup each on Hopper).
     chunks : how P is cut along the keys, a count or widths; PV may start on the first chunk.
-    rescale : ``always`` multiplies O in every iteration; ``conditional`` (by default where O lies in registers) only where the
+    rescale : ``always`` multiplies O in every iteration; ``conditional`` (by default) only where the
         maximum grew enough, with probability ``rescale_rate``; ``old_max`` takes exponents against the previous maximum, so that exp2
         need not wait for the row maximum, with the same conditional rescale as its fallback.
     poly_share : part of the exponentials computed by a polynomial on the FMA pipe.
@@ -96,13 +103,30 @@ def _register_tile(machine: Machine, d: int, dv: int) -> tuple[Tile, int]:
     return Tile(128, 16), 2
 
 
+def _balanced_share(machine: Machine, d: int, dv: int) -> float:
+    """Part of the exponentials that are polynomials where the caller does not say: the least that keeps the busiest unit least busy.
+
+    Per score of an iteration, in cycles of an SM: the exponential unit takes ``(1 - share) / mufu_lanes``, the matrix instructions take
+    ``2 (d + dv) / mma_flops_per_cycle``, and `SCORE_INSTRUCTIONS` and those of the polynomials share the issue slots. At least an eighth
+    where the unit is slow: that shortens the way from scores to P.
+    """
+    if machine.accumulator != "tmem" or machine.cost("mufu_lanes") >= 32:
+        return 0.0
+    slots, units = machine.cost("issue_lanes"), machine.cost("mufu_lanes")
+    more = machine.cost("poly_instructions") - 1
+    matrix = 2 * (d + dv) / machine.cost("mma_flops_per_cycle")
+    steps = round(1 / SHARE_STEP)
+    shares = [k / steps for k in range(round(LEAST_SHARE * steps), steps)]
+    return min(shares, key=lambda share: (max(matrix, (1 - share) / units, (SCORE_INSTRUCTIONS + share * more) / slots), share))
+
+
 def _shape(p: AttnFwd, machine: Machine) -> tuple[AttnFwd, _Shape]:
     check_head_dim("head dim", p.head_dim)
     dv = p.head_dim if p.head_dim_v is None else p.head_dim_v
     check_head_dim("head dim of V", dv)
     if p.dtype not in DTYPE_BYTES:
         raise ParameterError(f"dtype {p.dtype!r} is unknown", f"use one of {', '.join(DTYPE_BYTES)}")
-    p = replace(p, rescale=p.rescale or ("always" if machine.accumulator == "tmem" else "conditional"))
+    p = replace(p, rescale=p.rescale or "conditional")
     if p.rescale not in ("always", "conditional", "old_max"):
         raise ParameterError(f"rescale {p.rescale!r} is unknown", "use always, conditional or old_max")
     if not 0 <= p.rescale_rate <= 1:
@@ -123,7 +147,7 @@ def _shape(p: AttnFwd, machine: Machine) -> tuple[AttnFwd, _Shape]:
     chunks = p.chunks or ("96+32" if machine.accumulator == "tmem" and tile.n == 128 else "1")
     poly = p.poly_share
     if poly is None:
-        poly = 0.125 if machine.accumulator == "tmem" and machine.cost("mufu_lanes") < 32 else 0.0
+        poly = _balanced_share(machine, p.head_dim, dv)
     if not 0 <= poly < 1:
         raise ParameterError(f"poly_share {poly} is not in [0, 1)", "use 0.125, say")
     rows = tile.m // subtiles
@@ -291,6 +315,6 @@ def _tmem_subtile(b: GraphBuilder, machine: Machine, p: AttnFwd, s: _Shape, i: i
         else:
             b.order(exp, exps[c + 1], latency_cycles=b.latency_cycles(exp))
             b.order(pv, pvs[c + 1], latency_cycles=b.issue_cycles(pv))
-    b.value(f"T_{x}", rs, 32)
+    b.value(f"T_{x}", rs, O_COLUMNS)
     _link_statistics(b, p, s, x, exps, pvs[0], pvs[-1], "tmem")
     return (qk, mx, *exps, sm, rs, *pvs)

@@ -103,6 +103,8 @@ def finish(x: Rows, turn: Iteration, barrier_id: int, handed: bool, stores: int 
         _last_store_read(x, stores - 1)
         cute.arch.barrier(barrier_id=barrier_id, number_of_threads=ROWS)
     pair = (inverse, inverse)
+    # the thread's number for all we know, but not for all the assembler knows: without it, it holds swizzled addresses from tile to tile
+    thread = x.thread + cutlass.min(x.work.first_row, cutlass.Int32(0))
     for at, width in memory.transfer_widths(b.tiles.columns_v, WIDTH):
         o = cute.make_rmem_tensor(width, cutlass.Float32)
         o.fill(0.0)
@@ -112,7 +114,7 @@ def finish(x: Rows, turn: Iteration, barrier_id: int, handed: bool, stores: int 
             low, high = cute.arch.mul_packed_f32x2((o[v], o[v + 1]), pair)
             words[v // 2] = pack(low, high, b.dtype)
         narrow = cute.make_tensor(cute.recast_ptr(words.iterator, dtype=b.dtype), width)
-        row = staged[x.thread, None]
+        row = staged[thread, None]
         for v in range(0, width, VECTOR):
             to = cute.local_tile(row, (VECTOR,), ((at + v) // VECTOR,))
             cute.autovec_copy(cute.make_tensor(narrow.iterator + v, VECTOR), to)

@@ -75,13 +75,19 @@ def row_max(x: Rows, i: Iteration, masked: bool, keep: float = 0.0) -> None:
     old = x.row_max[0]
     new = cute.arch.fmax(cute.arch.fmax(chains[0], chains[1]), cute.arch.fmax(chains[2], chains[3]))
     new = cute.arch.fmax(new, old)
+    growth = (new - old) * x.scale_log2
     if keep:
-        new = cutlass.Float32(cutlass.select_((new - old) * x.scale_log2 > keep, new, old))
+        # NaN where no key was seen yet: not grown, and a factor of 1
+        grown = growth > keep
+        new = cutlass.Float32(cutlass.select_(grown, new, old))
+        growth = cutlass.Float32(cutlass.select_(grown, growth, cutlass.Float32(0.0)))
     x.row_max[0] = new
     finite = new
     if masked:
         finite = cutlass.Float32(cutlass.select_(new == NEVER, cutlass.Float32(0.0), new))
-    x.factor[0][0] = cute.math.exp2((old - finite) * x.scale_log2, fastmath=True)
+        if not keep:
+            growth = (finite - old) * x.scale_log2
+    x.factor[0][0] = cute.math.exp2(-growth, fastmath=True)
     x.scaled_max[0][0] = finite * x.scale_log2
     if x.factors in b.storage:
         b.rows_of(x.factors, place(i, b.stages(x.factors))[0])[x.thread] = x.factor[0][0]
@@ -118,13 +124,11 @@ def row_sum(x: Rows, i: Iteration, age: int = 0) -> None:
 
 
 def _factor(x: Rows, i: Iteration, age: int) -> Any:
-    """The row's factor, from the slot in SMEM if another role made it."""
+    """The row's factor, from the slot in SMEM if another role made it. All threads of the warp have to have it before one arrives."""
     b = x.block
     if x.factors not in b.storage:
         return x.factor[age][0]
-    factor = b.rows_of(x.factors, place(i, b.stages(x.factors))[0])[x.thread]
-    cute.arch.sync_warp()
-    return factor
+    return b.rows_of(x.factors, place(i, b.stages(x.factors))[0])[x.thread]
 
 
 def _scale(x: Rows, factor: Any) -> None:
@@ -147,13 +151,16 @@ def _rescale(x: cutlass.Constexpr, index: cutlass.Int32, factor: cutlass.Float32
 
 @cute.jit
 def _rescale_where_any(x: cutlass.Constexpr, index: cutlass.Int32, factor: cutlass.Float32) -> None:
+    # the vote also stands for the warp's having read its factors
     if (index > 0) & cute.arch.vote_any_sync(factor < 1.0):
         _scale(x, factor)
 
 
 def rescale(x: Rows, i: Iteration, age: int = 0) -> None:
     """O times the factor of its row, once there is an O."""
-    _rescale(x, index_of(i), _factor(x, i, age))
+    factor = _factor(x, i, age)
+    cute.arch.sync_warp()
+    _rescale(x, index_of(i), factor)
 
 
 def rescale_if_grown(x: Rows, i: Iteration, age: int = 0) -> None:
