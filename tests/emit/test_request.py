@@ -92,9 +92,9 @@ def test_who_waits_at_a_named_barrier_arrives_just_before() -> None:
     found, program = _case("sm100_attn_fwd_d128")
     roles = []
     for r in program.roles:
-        arrivals = [x for x in r.body if isinstance(x, Arrive) and x.barrier == "MAX_a_to_RESC_a" and r.name == "rescale"]
+        arrivals = [x for x in r.body if isinstance(x, Arrive) and x.barrier == "MAX_b_to_RESC_b" and r.name == "rescale"]
         roles.append(replace(r, body=(*arrivals, *(x for x in r.body if x not in arrivals))))
-    with pytest.raises(EmitError, match="role rescale arrives at MAX_a_to_RESC_a long before it waits there"):
+    with pytest.raises(EmitError, match="role rescale arrives at MAX_b_to_RESC_b long before it waits there"):
         request_of(found, replace(program, roles=tuple(roles)))
 
 
@@ -105,7 +105,7 @@ def test_conditional_rescaling_on_blackwell(tmp_path: Path) -> None:
     assert "tiles.rescale_if_grown(" in text
     assert "tiles.rescale(" not in text
     assert text.count("keep=8.0") == 2
-    assert "tiles.Tiles(head_dim=72, head_dim_v=72, keys=128, subtiles=2, chunks=(96, 32), poly_share=0.125)" in text
+    assert "tiles.Tiles(head_dim=72, head_dim_v=72, keys=128, subtiles=2, chunks=(96, 32), poly_share=0.3125)" in text
     assert 'Q_full": tiles.RingShape(slots=2, arrivals=1, tx_bytes=20480)' in text
 
 

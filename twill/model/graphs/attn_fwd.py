@@ -147,7 +147,7 @@ def _shape(p: AttnFwd, machine: Machine) -> tuple[AttnFwd, _Shape]:
     chunks = p.chunks or ("96+32" if machine.accumulator == "tmem" and tile.n == 128 else "1")
     poly = p.poly_share
     if poly is None:
-        poly = _balanced_share(machine, p.head_dim, dv)
+        poly = _balanced_share(machine, *(-(-x // MMA_DEPTH) * MMA_DEPTH for x in (p.head_dim, dv)))
     if not 0 <= poly < 1:
         raise ParameterError(f"poly_share {poly} is not in [0, 1)", "use 0.125, say")
     rows = tile.m // subtiles
