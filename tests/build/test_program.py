@@ -32,6 +32,9 @@ def test_a_shipped_kernel_is_that_of_its_schedule(name: str) -> None:
     program = program_of(schedule)
     places = seats(kernel)
     assert differences(places, program) == []
+    if "_attn_bwd_" in name:
+        assert [x for seat in places for x in seat.frame] == ["keys"]
+        return
     assert [x for seat in places for x in seat.frame] == ["queries"]
     for seat in places:
         for code in seat.roles:

@@ -37,7 +37,12 @@ def main(path: str) -> None:
     q, k = tensor(seqlen_q, heads, t.head_dim), tensor(seqlen_k, kv_heads, t.head_dim)
     v, o = tensor(seqlen_k, kv_heads, t.head_dim_v), tensor(seqlen_q, heads, t.head_dim_v)
     lse = make_fake_tensor(cutlass.Float32, (batch, heads, seqlen_q), (cute.sym_int64(), cute.sym_int64(), 1), assumed_align=4)
-    compiled = cute.compile(kernel.attn_fwd, q, k, v, o, lse, None, cutlass.Float32(1.0), cutlass.Int32(132), False, make_fake_stream())
+    rest = (None, cutlass.Float32(1.0), cutlass.Int32(132), False, make_fake_stream())
+    if hasattr(kernel, "attn_bwd"):
+        workspace = make_fake_tensor(cutlass.Float32, (cute.sym_int64(),), (1,), assumed_align=16)
+        compiled = cute.compile(kernel.attn_bwd, q, k, v, o, o, lse, q, k, v, workspace, *rest)
+    else:
+        compiled = cute.compile(kernel.attn_fwd, q, k, v, o, lse, *rest)
     print(compiled.__ptx__)
 
 

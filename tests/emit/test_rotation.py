@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twill.emit.rotation import rotated
+from twill.emit.rotation import _in_flight, rotated
 from twill.lower import Arrive, Execute, Instruction, Role, Wait, WaitOwn
 
 INSTRUCTIONS = st.one_of(
@@ -34,7 +34,7 @@ def _plain(x: Instruction, iteration: int) -> tuple[object, ...]:
 def test_the_trace_stays(body: tuple[Instruction, ...]) -> None:
     role = Role("softmax_a", 4, 192, body)
     turned = rotated(role, MMAS)
-    assert turned.stages <= role.stages or min(x.stage for x in body) > 0
+    assert turned.stages <= role.stages or min(x.stage for x in body) > 0 or _in_flight(role, MMAS) > _in_flight(turned, MMAS) == 0
     for trips in range(7):
         assert [_plain(*x) for x in turned.trace(trips)] == [_plain(*x) for x in role.trace(trips)]
 

@@ -32,8 +32,14 @@ def test_every_wait_is_needed(name: str) -> None:
     schedule, program = shipped(name)
     for role in program.roles:
         for position, x in enumerate(role.body):
-            if isinstance(x, Wait | WaitOwn):
+            # waits that give registers back order no data: see test_held
+            if isinstance(x, Wait | WaitOwn) and not _for_registers(schedule, x):
                 assert _fails(schedule, without(program, role, position)), f"{role.name}: {x}"
+
+
+def _for_registers(schedule, x: Wait | WaitOwn) -> bool:  # type: ignore[no-untyped-def]
+    orders = {f"edge {e.label}" for e in schedule.graph.edges if e.kind == "order"}
+    return isinstance(x, WaitOwn) and bool(x.guards) and all(g.startswith("registers held by ") or g in orders for g in x.guards)
 
 
 def _fails(schedule, program) -> bool:  # type: ignore[no-untyped-def]

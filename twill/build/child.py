@@ -70,7 +70,11 @@ def _arguments(kernel: ModuleType, request: dict[str, Any]) -> dict[str, Any]:
     return {
         "q": tensor(seqlen_q, heads, tiles.head_dim), "k": tensor(seqlen_k, kv_heads, tiles.head_dim),
         "v": tensor(seqlen_k, kv_heads, tiles.head_dim_v), "o": tensor(seqlen_q, heads, tiles.head_dim_v),
-        "lse": lse if request["lse"] else None, "counter": make_fake_tensor(cutlass.Int32, (1,), (1,), assumed_align=4),
+        "do": tensor(seqlen_q, heads, tiles.head_dim_v), "dq": tensor(seqlen_q, heads, tiles.head_dim),
+        "dk": tensor(seqlen_k, kv_heads, tiles.head_dim), "dv": tensor(seqlen_k, kv_heads, tiles.head_dim_v),
+        "workspace": make_fake_tensor(cutlass.Float32, (cute.sym_int64(),), (1,), assumed_align=16),
+        "lse": lse if request["lse"] or "do" in request["parameters"] else None,
+        "counter": make_fake_tensor(cutlass.Int32, (1,), (1,), assumed_align=4),
         "softmax_scale": cutlass.Float32(1.0), "sm_count": cutlass.Int32(PLACEHOLDER_SM_COUNT),
         "causal": request["causal"], "stream": make_fake_stream(use_tvm_ffi_env_stream=True),
     }  # fmt: skip

@@ -101,7 +101,7 @@ def _digest(*files: Path) -> str:
 def sources(kernel: KernelFile) -> tuple[Path, ...]:
     """The files of this package that a kernel may import, and no others: the tile operations of its architecture and of all."""
     root = Path(twill.build.__path__[0]).parent
-    folders = [root / "emit" / "tiles", root / "emit" / kernel.tiles / "tiles"]
+    folders = [root / "emit" / "tiles", *sorted((root / "emit" / kernel.tiles).rglob("tiles"))]
     above = {above / "__init__.py" for folder in folders for above in folder.parents if above.is_relative_to(root)}
     return (*sorted(above), *(path for folder in folders for path in sorted(folder.rglob("*.py"))))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,7 +15,9 @@ __all__ = ["ARCHITECTURES", "KernelFile", "Variant", "find", "names", "read"]
 ARCHITECTURES = {"sm90": ("sm_90a",), "sm100": ("sm_100a",)}
 """Targets that the tile operations of a package `twill.emit.<key>` compile for."""
 
-ARGUMENTS = frozenset({"q", "k", "v", "o", "lse", "counter", "softmax_scale", "sm_count", "causal", "stream"})
+ARGUMENTS = frozenset(
+    {"q", "k", "v", "o", "lse", "do", "dq", "dk", "dv", "workspace", "counter", "softmax_scale", "sm_count", "causal", "stream"}
+)
 """Parameters of a host function that the build knows how to supply."""
 
 
@@ -51,6 +54,12 @@ class KernelFile:
     @property
     def name(self) -> str:
         return self.path.stem
+
+    @property
+    def prefix(self) -> str:
+        """How the name of its kernel begins in machine code; empty if it does not say."""
+        found = re.search(r"^kernel\.set_name_prefix\(\"(\w+)\"", self.text, re.MULTILINE)
+        return found.group(1) if found else ""
 
 
 def names() -> tuple[str, ...]:
@@ -134,5 +143,5 @@ def _tiles(tree: ast.Module, path: Path, hint: str) -> str:
     """The package whose ``tiles`` the file imports, such as ``sm90``."""
     for x in tree.body:
         if isinstance(x, ast.ImportFrom) and (x.module or "").startswith("twill.emit.") and any(a.name == "tiles" for a in x.names):
-            return str(x.module).rpartition(".")[2]
+            return str(x.module).split(".")[2]
     raise BuildError(f"{path} imports no tile operations: it is no emitted kernel", hint)

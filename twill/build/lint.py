@@ -39,10 +39,14 @@ def register_requests(function: Function) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What an emitted file asks for: registers by role, in order, and `twill.build.roles.turning`."""
+    """What an emitted file asks for: registers by role, in order, and `twill.build.roles.turning`; of the kernel called ``name``.
+
+    Kernels that a library adds before or after it have no roles. Without a name any kernel is meant.
+    """
 
     registers: tuple[int, ...]
     turning: tuple[str, ...] = ()
+    name: str = ""
 
 
 def wanted_by(kernel: KernelFile) -> Wanted:
@@ -52,11 +56,13 @@ def wanted_by(kernel: KernelFile) -> Wanted:
     ------
     BuildError : as `twill.build.roles.seats`.
     """
-    return Wanted(requests(kernel), turning(seats(kernel)))
+    return Wanted(requests(kernel), turning(seats(kernel)), kernel.prefix)
 
 
 def lint(function: Function, used: Resources, ptx: Ptx, wanted: Wanted) -> tuple[Problem, ...]:
     """What is wrong with the machine code of a kernel."""
+    if not function.name.startswith(wanted.name):
+        return tuple(_spills(function, used))
     return (
         *_spills(function, used), *_dropped(function, ptx, wanted.registers),
         *(_serialised(function, ptx, wanted.turning) or _unwaited(function, ptx)),

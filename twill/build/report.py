@@ -131,16 +131,19 @@ def reported(compiled: Compiled, program: Mapping[str, Sequence[Event]] | None, 
 def examined(compiled: Compiled, listing: str, program: Mapping[str, Sequence[Event]] | None, schedule: str) -> Report:
     """`reported` for a listing of the machine code, as ``nvdisasm -c -gp`` prints it."""
     functions = parse(listing)
-    if len(functions) != 1:
-        raise BuildError(f"{compiled.cubin} holds {len(functions)} kernels", "emit one kernel a file")
-    (function,) = functions
-    ptx = read_ptx(compiled.ptx.read_text(encoding="utf-8"))
-    used = resources(compiled.cubin)[function.name]
+    mine = [f for f in functions if f.name.startswith(compiled.kernel.prefix)]
+    if len(mine) != 1:
+        raise BuildError(f"{compiled.cubin} holds {len(mine)} kernels called {compiled.kernel.prefix}", "emit one kernel a file")
+    (function,) = mine
+    ptx, wanted = read_ptx(compiled.ptx.read_text(encoding="utf-8")), wanted_by(compiled.kernel)
+    every = resources(compiled.cubin)
+    used = every[function.name]
     places = seats(compiled.kernel)
-    problems = [*lint(function, used, ptx, wanted_by(compiled.kernel)), *differences(places, program)]
+    problems = [*(p for f in functions for p in lint(f, every[f.name], ptx, wanted)), *differences(places, program)]
     flow = Flow(function)
     loops, wrong = _loops(flow, places, _makers(ptx))
-    if not any(p.kind == "serialised" for p in problems):
+    # operations of a backward loop meet at named barriers that the events of a period do not tell yet: its order is not judged
+    if compiled.kernel.host == "attn_fwd" and not any(p.kind == "serialised" for p in problems):
         problems += [*wrong, *([] if wrong else _out_of_order(flow, ptx))]
     return Report(
         kernel=compiled.kernel.name, variant=compiled.variant.name, arch=compiled.arch, schedule=schedule, resources=used,

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -20,10 +21,12 @@ ARITHMETIC = {
     "rescale": ("RESC", "FMUL"), "rescale_if_grown": ("RESC", "FMUL"),
 }  # fmt: skip
 """Tile operations that only calculate: what the schedule calls them, and the instruction that tells them in machine code."""
-BESIDE = ("advance", "commit", "peek", "pin")
+BESIDE = ("advance", "commit", "peek", "pin", "read_dpsum", "read_lse")
 """Tile operations that a schedule does not have: counting on, looking ahead, holding a place; or that it has as part of an MMA."""
-MMAS = {"mma_qk": "QK", "mma_pv": "PV"}
-LOADS = {"load_k": "LK", "load_v": "LV"}
+FRAGMENT = re.compile(r"(?:tile|scores|dv|dk|dq)(_[a-h])")
+"""What holds registers of a sub-tile or of a part."""
+MMAS = {"mma_qk": "QK", "mma_pv": "PV", "mma_dp": "DP", "mma_dv": "DV", "mma_dk": "DK", "mma_dq": "DQ"}
+LOADS = {"load_k": "LK", "load_v": "LV", "load_q": "LQ", "load_do": "LDO"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +176,10 @@ def _ring(call: ast.Call) -> str:
 
 
 def _letter(call: ast.Call) -> str:
-    """The suffix that an op of a sub-tile has: ``_a`` for ``tile_a``, none where a role has one sub-tile."""
+    """The suffix that an op of a sub-tile has: ``_a`` for ``tile_a`` or ``scores_a``, none where a role has one sub-tile."""
     for x in call.args:
-        if isinstance(x, ast.Name) and x.id.startswith("tile_"):
-            return "_" + x.id.removeprefix("tile_")
+        if isinstance(x, ast.Name) and (found := FRAGMENT.fullmatch(x.id)):
+            return found.group(1)
     return ""
 
 
@@ -199,6 +202,10 @@ def _events(period: ast.FunctionDef) -> list[Event]:
                 found.append(Event("mma", MMAS[name] + _letter(call)))
             elif name in ARITHMETIC:
                 found.append(Event("op", ARITHMETIC[name][0] + _letter(call)))
+            elif name == "reductions_read":
+                found.append(Event("wait", f"dQ{_letter(call)}_empty"))
+            elif name == "reduce_add":
+                found.append(Event("op", name))
             elif name not in BESIDE:
                 found.append(Event("op", name + _letter(call)))
     return found

@@ -36,6 +36,7 @@ def emulate_command(kernel: str, given: EmulateArguments, *, schedulers: str, se
     """
     from twill.build.compiler import compiled
     from twill.build.kernelfile import ARCHITECTURES, Variant, find, read
+    from twill.emulate.backward import BackwardKernel
     from twill.emulate.kernel import AttentionKernel, head_dims
     from twill.emulate.machine.schedulers import SCHEDULERS
     from twill.emulate.numbers import Shape
@@ -54,7 +55,8 @@ def emulate_command(kernel: str, given: EmulateArguments, *, schedulers: str, se
         progress.say("compiling")
         file = read(find(kernel))
         made = compiled(file, Variant(dtype, given.causal, True), ARCHITECTURES[file.tiles][0])
-        ready = AttentionKernel(file.path, made.ptx.read_text(encoding="utf-8"), made.folder / "kernel.o", file.host, file.parameters)
+        kind = BackwardKernel if "do" in file.parameters else AttentionKernel
+        ready = kind(file.path, made.ptx.read_text(encoding="utf-8"), made.folder / "kernel.o", file.host, file.parameters)
         head_dim, head_dim_v = head_dims(file.path)
         shape = Shape(given.batch, given.seqlen_q, given.seqlen_k, given.heads, kv_heads, head_dim, head_dim_v, given.causal, dtype)
         good = True

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from twill.emit.expansion import Expansion, Step
 from twill.emit.launch import Seat
-from twill.emit.request import AttentionForward
 from twill.lower import Execute, Instruction, Role, WaitOwn
 from twill.lower.allocators import WARPGROUP
 
@@ -41,12 +41,12 @@ class Family:
         return re.sub(r"(?<=\w)_[a-z]\b", "", text) if self.shared else text
 
 
-def _mine(request: AttentionForward, role: Role) -> tuple[int, ...]:
+def _mine(request: Any, role: Role) -> tuple[int, ...]:
     ops = [x.op for x in role.body if isinstance(x, Execute)]
     return tuple(sorted({request.subtile[v] for v in ops if v in request.subtile}))
 
 
-def _anonymous(request: AttentionForward, x: Instruction) -> Instruction | tuple[object, ...]:
+def _anonymous(request: Any, x: Instruction) -> Instruction | tuple[object, ...]:
     """The instruction without the name of its sub-tile."""
     if isinstance(x, Execute):
         return (request.kinds[x.op], x.stage)
@@ -55,7 +55,7 @@ def _anonymous(request: AttentionForward, x: Instruction) -> Instruction | tuple
     return x
 
 
-def _key(request: AttentionForward, e: Expansion, seat: Seat) -> tuple[object, ...]:
+def _key(request: Any, e: Expansion, seat: Seat) -> tuple[object, ...]:
     def same(steps: Sequence[Step]) -> tuple[object, ...]:
         ages = [sorted((request.kinds[v], age) for v, age in s.ages.items()) for s in steps]
         return tuple((_anonymous(request, s.instruction), s.at, tuple(a)) for s, a in zip(steps, ages, strict=True))
@@ -71,7 +71,7 @@ def _prefix(names: Sequence[str]) -> str:
     return common.rstrip("_") or "_".join(names)
 
 
-def families(request: AttentionForward, expansions: Mapping[str, Expansion], seats: Sequence[Seat]) -> tuple[Family, ...]:
+def families(request: Any, expansions: Mapping[str, Expansion], seats: Sequence[Seat]) -> tuple[Family, ...]:
     """The functions of the kernel, in the order of their seats."""
     found: list[Family] = []
     for seat in seats:

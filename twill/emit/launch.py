@@ -54,8 +54,9 @@ class Launch:
     o_offset: int | None
 
 
-def launch(program: WarpProgram, machine: Machine, subtiles: int, o_bytes: int) -> Launch:
-    """Seat the roles. What the requests leave of the register file is shared out among the roles that hold tiles.
+def launch(program: WarpProgram, machine: Machine, named: int, o_bytes: int | None) -> Launch:
+    """Seat the roles, with ``named`` named barriers around the loop. What the requests leave of the register file is shared out among the
+    roles that hold tiles.
 
     The schedule's request counts tiles and statistics; addresses, masks and the second copy of the loop for masked tiles come on
     top, and registers that nobody asked for would be lost.
@@ -92,10 +93,17 @@ def launch(program: WarpProgram, machine: Machine, subtiles: int, o_bytes: int) 
         seats.append(Seat(warp, tuple(roles), registers, registers > at_launch))
         warp += size * WARPGROUP
     ids = NamedBarriers(1 + max((b.named_id or 0 for b in program.barriers), default=0))
-    if ids.left < subtiles:
-        raise EmitError(f"{subtiles} epilogues need a named barrier each; {ids.left} are left", "solve it with fewer groups")
+    if ids.left < named:
+        raise EmitError(f"{named} named barriers are needed around the loop; {ids.left} are left", "solve it with fewer groups")
     listeners = sum(role.warps for role in program.roles)
-    return Launch(tuple(seats), threads, ids.take("epilogue"), _free_warp(seats), listeners, _o_offset(program, machine, o_bytes))
+    return Launch(
+        tuple(seats),
+        threads,
+        ids.take("epilogue"),
+        _free_warp(seats),
+        listeners,
+        None if o_bytes is None else _o_offset(program, machine, o_bytes),
+    )
 
 
 def _free_warp(seats: Sequence[Seat]) -> int:

@@ -1,19 +1,19 @@
-"""What a file says (`Plan`), and what an architecture adds to what all have in common (`Architecture`)."""
+"""What a file says (`Plan`), what a loop and an architecture add to what all have in common (`Wording`, `Architecture`)."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from twill.check import CheckedSchedule
 from twill.emit.expansion import Expansion
 from twill.emit.families import Family
 from twill.emit.launch import Launch
-from twill.emit.request import AttentionForward
-from twill.lower import WarpProgram
+from twill.lower import Barrier, WarpProgram
 
-__all__ = ["Architecture", "Plan", "Ring"]
+__all__ = ["Architecture", "Named", "Plan", "Ring", "Wording"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +25,66 @@ class Ring:
     tx_bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A named barrier around the loop: which of those that are left, and how many threads meet there."""
+
+    number: int
+    threads: int
+
+
+class Wording(ABC):
+    """What the file of one loop says around its roles: its title, the warp of the frame, kernel and host function.
+
+    Attributes
+    ----------
+    graph : the loop that it is for.
+    frame : the function of the warp that shares out work tiles and loads what stays for one.
+    stays : what that is; ``load_stays`` names the operation that loads it.
+    masked_by : the kind of the op that masks; its calls say whether they have to.
+    masks_one : whether without a causal mask only the first iteration has to.
+    around : what the barriers around the loop are for, behind "around the loop: ".
+    order : what an op of i - 1 belongs to.
+    """
+
+    graph: str
+    frame: str
+    stays: str
+    load_stays: str
+    masked_by: str
+    masks_one: bool
+    around: str
+    order: str
+
+    @abstractmethod
+    def title(self, plan: Plan) -> str:
+        """The first line of the file, without its arch."""
+
+    @abstractmethod
+    def tile_shapes(self, plan: Plan) -> str:
+        """Arguments of ``Tiles``."""
+
+    @abstractmethod
+    def kernel_parameters(self) -> Iterator[str]:
+        """Lines of the kernel's parameters."""
+
+    @abstractmethod
+    def kernel_begin(self, plan: Plan) -> Iterator[str]:
+        """Lines that make ``block``."""
+
+    @abstractmethod
+    def host(self, plan: Plan) -> Iterator[str]:
+        """The host function."""
+
+
 class Architecture(ABC):
     """What differs between architectures: their tile operations and what these need around the loop. Decides nothing about a schedule.
 
     Attributes
     ----------
+    wording : the loop that it emits, and what its file says.
     name : prefix of kernels, and the package of the tile operations.
+    package : where the tile operations are imported from.
     machines : architectures of machine files whose schedules are emitted.
     rows : query rows of a sub-tile.
     kinds : kinds of ops for which there is a tile operation.
@@ -38,7 +92,9 @@ class Architecture(ABC):
     note : what the header of a kernel has to say about where it ran.
     """
 
+    wording: Wording
     name: str
+    package: str
     machines: tuple[str, ...]
     rows: int
     kinds: tuple[str, ...]
@@ -46,14 +102,22 @@ class Architecture(ABC):
     note: str = ""
 
     @abstractmethod
-    def refuse(self, request: AttentionForward, checked: CheckedSchedule, program: WarpProgram) -> None:
+    def request(self, checked: CheckedSchedule, program: WarpProgram) -> Any:
+        """Read what is asked for off a schedule, or raise EmitError."""
+
+    @abstractmethod
+    def place(self, request: Any, program: WarpProgram, checked: CheckedSchedule) -> Launch:
+        """Seat the roles."""
+
+    @abstractmethod
+    def refuse(self, request: Any, checked: CheckedSchedule, program: WarpProgram) -> None:
         """Raise EmitError for what the architecture's tile operations cannot do."""
 
     @abstractmethod
-    def refuse_expansion(self, request: AttentionForward, e: Expansion) -> None:
+    def refuse_expansion(self, request: Any, e: Expansion) -> None:
         """Raise EmitError for an order of one role that the tile operations cannot follow."""
 
-    def tile_arguments(self, request: AttentionForward) -> str:
+    def tile_arguments(self, request: Any) -> str:
         """Arguments of ``Tiles`` beside those that all have."""
         return ""
 
@@ -73,8 +137,12 @@ class Architecture(ABC):
         """Calls with the block that the frame's warp makes when there is no further work tile."""
         yield from ()
 
+    def barriers(self, plan: Plan) -> Sequence[Barrier]:
+        """The barriers of the program that the file declares."""
+        return plan.program.barriers
+
     @abstractmethod
-    def rings(self, plan: Plan) -> Iterator[tuple[str, Ring]]:
+    def rings(self, plan: Plan) -> Iterator[tuple[str, Ring | Named]]:
         """Barriers around the loop."""
 
     @abstractmethod
@@ -89,7 +157,7 @@ class Plan:
     architecture: Architecture
     checked: CheckedSchedule
     program: WarpProgram
-    request: AttentionForward
+    request: Any
     families: Sequence[Family]
     launch: Launch
     command: str

@@ -1,13 +1,13 @@
-"""Print a WarpProgram of the attention forward loop as a CuTe DSL file. Decides nothing: see `twill.emit.emitter`."""
+"""Print a WarpProgram as a CuTe DSL file. Decides nothing: see `twill.emit.emitter`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from twill.emit.families import Family
-from twill.emit.plan import Plan, Ring
+from twill.emit.plan import Named, Plan, Ring
 
-__all__ = ["text"]
+__all__ = ["launch_lines", "text"]
 
 WIDTH = 140
 """Columns of a line."""
@@ -21,18 +21,17 @@ def text(plan: Plan) -> str:
 def _lines(plan: Plan) -> Iterator[str]:
     yield from _header(plan)
     yield from _constants(plan)
-    yield from _queries(plan)
+    yield from _frame_text(plan)
     for family in plan.families:
         yield from plan.architecture.text(plan, family)
     yield from _kernel(plan)
-    yield from _host(plan)
+    yield from _named(plan)
+    yield from plan.architecture.wording.host(plan)
 
 
 def _header(plan: Plan) -> Iterator[str]:
-    q, s = plan.request, plan.checked.schedule
-    dims = f"head dim {q.head_dim}" + (f", {q.head_dim_v} for V" if q.head_dim_v != q.head_dim else "")
-    rows = f"{q.rows * q.subtiles} query rows by {q.keys} keys an iteration"
-    yield f'"""Attention forward for {plan.architecture.name}, {dims}: {rows}. Generated; do not edit.'
+    s, wording = plan.checked.schedule, plan.architecture.wording
+    yield f'"""{wording.title(plan)}. Generated; do not edit.'
     yield ""
     yield f"Command:   {plan.command}"
     yield f"Schedule:  {s.hash}"
@@ -42,7 +41,7 @@ def _header(plan: Plan) -> Iterator[str]:
         yield plan.architecture.note
     yield ""
     yield "Role functions run in warp groups of their own. i is the iteration at which a role stands; an op of i - 1 belongs to the tile of"
-    yield "keys before. Barriers count iterations on through all work tiles of a block."
+    yield f"{wording.order} before. Barriers count iterations on through all work tiles of a block."
     yield '"""'
     yield ""
     yield "from typing import Any"
@@ -51,15 +50,14 @@ def _header(plan: Plan) -> Iterator[str]:
     yield "import cutlass"
     yield "import cutlass.cute as cute"
     yield ""
-    yield f"from twill.emit.{plan.architecture.name} import tiles"
+    yield f"from {plan.architecture.package} import tiles"
     yield ""
 
 
 def _constants(plan: Plan) -> Iterator[str]:
     q, launch = plan.request, plan.launch
     yield f'SCHEDULE = "{plan.checked.schedule.hash}"'
-    more = plan.architecture.tile_arguments(q)
-    yield f"TILES = tiles.Tiles(head_dim={q.head_dim}, head_dim_v={q.head_dim_v}, keys={q.keys}, subtiles={q.subtiles}{more})"
+    yield f"TILES = tiles.Tiles({plan.architecture.wording.tile_shapes(plan)}{plan.architecture.tile_arguments(q)})"
     yield "# role of the schedule: its function, its first warp"
     yield "ROLES = {"
     for family in plan.families:
@@ -83,15 +81,15 @@ def _constants(plan: Plan) -> Iterator[str]:
         yield from (_buffer(s.name, s.offset, s.stride, s.stages) for s in plan.program.storage if s.memory == "tmem")
         yield "}"
     yield "BARRIERS = {"
-    yield "    # around the loop: Q and, below, the number of the next work tile; a slot of Q is a sub-tile"
+    yield f"    # around the loop: {plan.architecture.wording.around}"
     for name, ring in plan.architecture.rings(plan):
         yield _ring(name, ring)
     yield _ring("work_full", Ring(2, 1))
     yield _ring("work_empty", Ring(2, launch.listeners))
-    for b in plan.program.barriers:
+    for b in plan.architecture.barriers(plan):
         yield f"    # {'; '.join(b.guards)}"
         if b.kind == "named":
-            yield f'    "{b.name}": tiles.NamedBarrier(number={b.named_id}, threads={32 * b.arrivals}),'
+            yield _ring(b.name, Named(b.named_id or 0, 32 * b.arrivals))
         else:
             yield _ring(b.name, Ring(b.slots, b.arrivals, b.tx_bytes))
     yield "}"
@@ -101,23 +99,26 @@ def _buffer(name: str, offset: int, stride: int, stages: int) -> str:
     return f'    "{name}": tiles.Buffer(offset={offset}, stride={stride}, stages={stages}),'
 
 
-def _ring(name: str, ring: Ring) -> str:
+def _ring(name: str, ring: Ring | Named) -> str:
+    if isinstance(ring, Named):
+        return f'    "{name}": tiles.NamedBarrier(number={ring.number}, threads={ring.threads}),'
     bytes_ = f", tx_bytes={ring.tx_bytes}" if ring.tx_bytes else ""
     return f'    "{name}": tiles.RingShape(slots={ring.slots}, arrivals={ring.arrivals}{bytes_}),'
 
 
-def _queries(plan: Plan) -> Iterator[str]:
+def _frame_text(plan: Plan) -> Iterator[str]:
+    wording = plan.architecture.wording
     yield ""
     yield ""
     yield "@cute.jit"
-    yield "def queries(block: cutlass.Constexpr) -> None:"
-    yield '    """1 warp beside those of the schedule: shares out work tiles and loads their Q."""'
+    yield f"def {wording.frame}(block: cutlass.Constexpr) -> None:"
+    yield f'    """1 warp beside those of the schedule: shares out work tiles and loads their {wording.stays}."""'
     yield "    turn = tiles.start((1, 2))"
     yield "    tiles.prefetch(block)"
     yield "    number = tiles.claim(block)"
     yield "    tiles.announce(block, turn, number)"
     yield "    while number < block.work_tiles:"
-    yield "        tiles.load_q(block, turn, number)"
+    yield f"        tiles.{wording.load_stays}(block, turn, number)"
     yield "        number = tiles.claim(block, number)"
     yield "        tiles.advance(turn)"
     yield "        tiles.announce(block, turn, number)"
@@ -126,21 +127,15 @@ def _queries(plan: Plan) -> Iterator[str]:
 
 
 def _kernel(plan: Plan) -> Iterator[str]:
+    wording = plan.architecture.wording
     yield ""
     yield ""
     yield "@cute.kernel"
     yield "def kernel("
-    yield "    q_tma: cute.CopyAtom, q: cute.Tensor, k_tma: cute.CopyAtom, k: cute.Tensor, v_tma: cute.CopyAtom, v: cute.Tensor,"
-    yield "    o_tma: cute.CopyAtom, o: cute.Tensor, lse: cute.Tensor | None, counter: cute.Tensor | None, batch: cutlass.Int32,"
-    yield "    seqlen_q: cutlass.Int32, heads: cutlass.Int32, seqlen_k: cutlass.Int32, kv_heads: cutlass.Int32,"
-    yield "    softmax_scale: cutlass.Float32, causal: cutlass.Constexpr, dtype: cutlass.Constexpr,"
+    yield from wording.kernel_parameters()
     yield ") -> None:  # fmt: skip"
     yield '    """A block: every warp group goes to its role."""'
-    yield "    given = tiles.Operands((q_tma, q), (k_tma, k), (v_tma, v), (o_tma, o))"
-    yield "    shape = (batch, seqlen_q, heads, seqlen_k, kv_heads)"
-    where = "STORAGE, COLUMNS, BARRIERS" if any(s.memory == "tmem" for s in plan.program.storage) else "STORAGE, BARRIERS"
-    more = plan.architecture.enter_arguments(plan)
-    yield f"    block = tiles.enter(TILES, {where}, causal, dtype, given, lse, counter, shape, softmax_scale{more})"
+    yield from wording.kernel_begin(plan)
     yield from _seats(plan)
 
 
@@ -174,37 +169,19 @@ def _seats(plan: Plan) -> Iterator[str]:
 
 
 def _frame(plan: Plan, first: int, end: int) -> list[tuple[str, int]]:
-    return [("queries", plan.launch.queries)] if first <= plan.launch.queries < end else []
+    return [(plan.architecture.wording.frame, plan.launch.queries)] if first <= plan.launch.queries < end else []
 
 
-def _host(plan: Plan) -> Iterator[str]:
-    name = plan.request.name
+def _named(plan: Plan) -> Iterator[str]:
     yield ""
     yield ""
-    yield f'kernel.set_name_prefix("twill_{name}", remove_cutlass_symbol=True, keep_mangled_name=False)'
+    yield f'kernel.set_name_prefix("twill_{plan.request.name}", remove_cutlass_symbol=True, keep_mangled_name=False)'
     yield ""
     yield ""
-    yield "@cute.jit"
-    yield "def attn_fwd("
-    yield "    q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Tensor, lse: cute.Tensor | None, counter: cute.Tensor | None,"
-    yield "    softmax_scale: cutlass.Float32, sm_count: cutlass.Int32, causal: cutlass.Constexpr, stream: cuda.CUstream,"
-    yield ") -> None:  # fmt: skip"
-    yield '    """O = softmax(Q K^T * softmax_scale) V; all (batch, seq, heads, dim), dim contiguous; lse (batch, heads, seq) or None.'
-    yield ""
-    yield "    At most ``sm_count`` blocks are launched. They take work tiles in turn or, given a ``counter``, as they come to need them."
-    yield "    A counter is one int32 in global memory, 0 before and after, and belongs to one launch at a time."
-    yield '    """'
-    yield "    given = tiles.operands(TILES, STORAGE, q, k, v, o)"
-    yield "    kernel("
-    yield "        *given.q, *given.k, *given.v, *given.o, lse, counter, q.shape[0], q.shape[1], q.shape[2], k.shape[1], k.shape[2],"
-    yield "        softmax_scale, causal, q.element_type,"
-    block, smem = f"({plan.launch.threads}, 1, 1)", "tiles.smem_bytes(STORAGE, BARRIERS)"
-    more = plan.architecture.launch_arguments()
-    yield from _call(["grid=tiles.grid(TILES, q, sm_count)", f"block={block}", f"smem={smem}", *more, "stream=stream"])
 
 
-def _call(arguments: list[str]) -> Iterator[str]:
-    """The launch, on one line if it fits."""
+def launch_lines(arguments: list[str]) -> Iterator[str]:
+    """The launch of a kernel whose arguments come before, on one line if it fits."""
     line = f"    ).launch({', '.join(arguments)})  # fmt: skip"
     if len(line) <= WIDTH:
         yield line

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from twill.check import CheckedSchedule
 from twill.emit.errors import EmitError
-from twill.lower import WarpProgram
 from twill.model.graph import Op
 from twill.model.graphs.parameters import parse_chunks
 
@@ -61,7 +60,7 @@ def _padded(head_dim: int) -> int:
     return -(-head_dim // MMA_DEPTH) * MMA_DEPTH
 
 
-def attention_forward(checked: CheckedSchedule, program: WarpProgram, arch: str, rows: int, kinds: Collection[str]) -> AttentionForward:
+def attention_forward(checked: CheckedSchedule, arch: str, rows: int, kinds: Collection[str]) -> AttentionForward:
     """Read the request off the schedule; ``rows`` are those of a sub-tile, ``kinds`` those of ops for which there is a tile operation.
 
     Raises
@@ -69,10 +68,6 @@ def attention_forward(checked: CheckedSchedule, program: WarpProgram, arch: str,
     EmitError : anything that no kernel of ours can honour, with its reason.
     """
     graph = checked.schedule.graph
-    if program.schedule_hash != checked.schedule.hash:
-        raise EmitError(
-            f"the program is of schedule {program.schedule_hash[:12]}, not of {checked.schedule.hash[:12]}", "lower the schedule again"
-        )
     p = dict(graph.parameters)
     if p["rescale"] not in ("always", "conditional"):
         raise EmitError(f"rescale policy {p['rescale']} cannot be emitted yet", "solve the graph with --set rescale=conditional")

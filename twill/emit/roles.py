@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from textwrap import wrap
+from typing import Any
 
 from twill.emit.errors import EmitError
 from twill.emit.expansion import Step
 from twill.emit.families import Family
 from twill.emit.plan import Plan
-from twill.emit.request import AttentionForward
 from twill.lower import Arrive, Execute, Role, Wait, WaitOwn, WarpProgram
 
 __all__ = ["KEEP_LOG2", "RolePrinter", "aged", "describe", "load_call"]
 
 LETTERS = "abcdefgh"
+WIDTH = 140
+"""Columns of a line."""
 KEEP_LOG2 = 8.0
 """Powers of two that a row maximum may lag behind under conditional rescaling: 256 times too large an exponential is harmless in fp32
 and in fp16's 65504."""
@@ -29,6 +32,7 @@ class RolePrinter(ABC):
         self.first_barrier, self.o_is_q = plan.launch.first_barrier, plan.launch.o_offset is None
         self.executes = frozenset(self.request.kinds[x.op] for x in self.role.body if isinstance(x, Execute))
         self.loads = "tma_load" in self.executes
+        self.masked_by, self.masks_one = plan.architecture.wording.masked_by, plan.architecture.wording.masks_one
         self.peeked = _peeked(self.expansion.steady) if self.looks_ahead else ()
 
     # what an architecture adds
@@ -44,8 +48,8 @@ class RolePrinter(ABC):
         return False
 
     @abstractmethod
-    def handle(self, subtile: int) -> str:
-        """The call that makes what the role's operations on a sub-tile work on."""
+    def fragments(self) -> Iterator[tuple[str, str]]:
+        """What the role's operations work on: its names in the file, and the calls that make it."""
 
     @abstractmethod
     def begin(self) -> Iterator[str]:
@@ -72,6 +76,10 @@ class RolePrinter(ABC):
     @abstractmethod
     def execute(self, execute: Execute, step: Step, at: str, after: Sequence[Arrive], masked: str) -> str:
         """The call for an op; ``after`` holds the arrivals that count when it is over."""
+
+    def ahead_of_waits(self, execute: Execute, at: str) -> str | None:
+        """The call of what an op can do before the role has waited for what it reads."""
+        return None
 
     def wait(self, x: Wait, at: str, call: str) -> str:
         """The call of a wait."""
@@ -105,7 +113,8 @@ class RolePrinter(ABC):
 
     @property
     def tiles(self) -> list[str]:
-        return [self.tile(s) for s in self.family.subtiles]
+        """Names of what the role's operations work on, besides where a load comes from."""
+        return [name for name, _ in self.fragments()]
 
     @property
     def _handles(self) -> str:
@@ -113,10 +122,10 @@ class RolePrinter(ABC):
         return ", ".join([*(["source"] if self.loads else []), *self.tiles])
 
     @property
-    def maxima(self) -> list[int]:
-        """Iterations, relative to the period's, of the row maxima of the role's period: they mask."""
+    def masking(self) -> list[int]:
+        """Iterations, relative to the period's, of the ops of the role's period that mask."""
         steps = self.expansion.steady
-        return [s.at.offset for s in steps if isinstance(s.instruction, Execute) and self.request.kinds[s.instruction.op] == "row_max"]
+        return [s.at.offset for s in steps if isinstance(s.instruction, Execute) and self.request.kinds[s.instruction.op] == self.masked_by]
 
     # functions
 
@@ -132,7 +141,7 @@ class RolePrinter(ABC):
         yield "    tiles.advance(i)"
 
     def period(self) -> Iterator[str]:
-        name, mask = self.family.name, ", masked: bool" if self.maxima else ""
+        name, mask = self.family.name, ", masked: bool" if self.masking else ""
         parameters = "".join(f"{h}: Any, " for h in self._handles.split(", "))
         yield f"def {name}_period(ring: Any, {parameters}i: Any{mask}) -> None:"
         yield f'    """A period of {name} in the steady state."""'
@@ -145,7 +154,7 @@ class RolePrinter(ABC):
         yield f"def {self.family.name}_work("
         rest = "i: cutlass.Constexpr, turn: cutlass.Constexpr, number: cutlass.Int32,"
         if len(self.tiles) > 1:
-            yield f"    block: cutlass.Constexpr, {given.rstrip()}"
+            yield from wrap(f"block: cutlass.Constexpr, {given.rstrip()}", WIDTH, initial_indent="    ", subsequent_indent="    ")
             yield f"    {rest}"
         else:
             yield f"    block: cutlass.Constexpr, {given}{rest}"
@@ -176,8 +185,8 @@ class RolePrinter(ABC):
         names = [f'"{name}"' for name in self.peeked]
         peeked = f", peeked={_tuple(names)}" if names else ""
         yield f"    i, turn = tiles.start({_depths(self.program)}{peeked}), tiles.start((1, 2))"
-        for s in self.family.subtiles:
-            yield f"    {self.tile(s)} = {self.handle(s)}"
+        for name, call in self.fragments():
+            yield f"    {name} = {call}"
 
     def copies(self, subtile: int, wanted: Sequence[tuple[str, str]]) -> str:
         """Arguments that ask for more than one copy of registers; ``wanted``: (argument, kind of the op that makes them)."""
@@ -220,15 +229,15 @@ class RolePrinter(ABC):
 
     def periods(self, peeled: int, indent: str) -> Iterator[str]:
         call = f"{self.family.name}_period(ring, {self._handles}, i"
-        if not self.maxima:
+        if not self.masking:
             yield f"{indent}for _ in cutlass.range({peeled}, work.trips, unroll=1):"
             yield f"{indent}    {call})"
             return
-        late = -min(self.maxima)
+        late = -min(self.masking)
         # a work tile without iterations says that its first is masked
         end = "work.masked" + (f" + {late}" if late else "") if peeled else "cutlass.min(work.masked, work.trips)"
         inner = indent
-        if peeled >= 1 + late:
+        if self.masks_one and peeled >= 1 + late:
             yield f"{indent}if cutlass.const_expr(block.causal):"
             inner = indent + "    "
         if late:
@@ -246,8 +255,10 @@ class RolePrinter(ABC):
         cursor: str = "i",
     ) -> Iterator[str]:  # fmt: skip
         place = _peek_place(steps) if peek and self.peeked else -1
+        ahead = self._ahead(steps)
         for k, step in enumerate(steps):
             x, at = step.instruction, step.at.relative(cursor)
+            yield from (indent + line for line in ahead.get(k, ()))
             if isinstance(x, Execute):
                 yield indent + self.execute(x, step, at, _after(steps[k + 1 :]), masked)
             elif isinstance(x, Wait):
@@ -261,6 +272,16 @@ class RolePrinter(ABC):
             if k == place:
                 yield from self._peeks(steps, place, indent)
 
+    def _ahead(self, steps: Sequence[Step]) -> dict[int, list[str]]:
+        """What ops begin with ahead of the waits before them, by the instruction that it comes before."""
+        found: dict[int, list[str]] = {}
+        for k, step in enumerate(steps):
+            if isinstance(step.instruction, Execute) and (line := self.ahead_of_waits(step.instruction, step.at.relative("i"))):
+                while k and isinstance(steps[k - 1].instruction, WaitOwn | Arrive):
+                    k -= 1
+                found.setdefault(k, []).append(line)
+        return found
+
     def _peeks(self, steps: Sequence[Step], place: int, indent: str) -> Iterator[str]:
         """Ask for what the role will wait for next: in this period if the wait lies ahead, else in the one to come."""
         for k, step in enumerate(steps):
@@ -270,14 +291,14 @@ class RolePrinter(ABC):
                 yield f'{indent}tiles.peek(ring["{x.barrier}"], {at.relative("i")})'
 
 
-def load_call(request: AttentionForward, op: str, at: str, after: Sequence[Arrive]) -> str:
+def load_call(request: Any, op: str, at: str, after: Sequence[Arrive]) -> str:
     """The call of a TMA load, which arrives at the barrier that it completes."""
     if len(after) != 1:
         raise EmitError(f"nothing says when the bytes of {op} have landed", "lower the schedule again")
     return f'tiles.load_{request.loads[op].lower()}(source, {at}, ring["{after[0].barrier}"])'
 
 
-def aged(request: AttentionForward, step: Step, wanted: Sequence[tuple[str, str]]) -> Iterator[str]:
+def aged(request: Any, step: Step, wanted: Sequence[tuple[str, str]]) -> Iterator[str]:
     """Arguments that say which register copies an op reads; ``wanted``: (argument, kind of the op that makes them)."""
     for name, maker in wanted:
         age = max((a for v, a in step.ages.items() if request.kinds[v] == maker), default=0)

@@ -43,7 +43,8 @@ def _late(role: Role) -> int:
 
 
 def rotated(role: Role, mmas: frozenset[str]) -> Role:
-    """The role cut where it has the fewest stages, then the fewest MMAs in flight, then the fewest ops of earlier iterations.
+    """The role cut where no MMA is in flight, if there is such a place; then where it has the fewest stages, the fewest MMAs in flight,
+    and the fewest ops of earlier iterations. The assembler does not carry accumulators of running MMAs round a loop.
 
     Cuts lie behind an op or an arrival, before the waits of the next op.
     """
@@ -53,4 +54,4 @@ def rotated(role: Role, mmas: frozenset[str]) -> Role:
         behind = not isinstance(role.body[i], Arrive) and (isinstance(role.body[i - 1], Execute | Arrive))
         if before and behind:
             places.append(i)
-    return min((_cut(role, at) for at in places), key=lambda r: (r.stages, _in_flight(r, mmas), _late(r)))
+    return min((_cut(role, at) for at in places), key=lambda r: (_in_flight(r, mmas) > 0, r.stages, _in_flight(r, mmas), _late(r)))

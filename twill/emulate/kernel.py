@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from twill.build.kernelfile import read
 from twill.emulate.errors import EmulationError
 from twill.emulate.findings import Finding, Findings
 from twill.emulate.host.record import Launch, Recorder, TensorArgument, link
@@ -61,10 +62,14 @@ class AttentionKernel:
         self.source, self.host, self.parameters = source, host, tuple(parameters)
         self.module: Module = parse(ptx)
         self.names = of_kernel(source)
-        self.code = Code(self.module.kernels[0], self.names)
+        self.code = Code(self._own(read(source).prefix), self.names)
         with tempfile.TemporaryDirectory(prefix="twill-emulate-") as folder:
             # once loaded, the file is no longer needed
             self.recorder = Recorder(link([objects], Path(folder)), [self.module])
+
+    def _own(self, prefix: str) -> Kernel:
+        """The kernel of the file, of those that are launched with it."""
+        return next((k for k in self.module.kernels if k.name.startswith(prefix)), self.module.kernels[0])
 
     def changed(self, kernel: Kernel) -> AttentionKernel:
         """The same launch with other code: a mutant."""

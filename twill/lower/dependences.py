@@ -28,7 +28,10 @@ __all__ = ["Dependence", "dependences", "register_copies"]
 
 @dataclass(frozen=True, slots=True)
 class Dependence:
-    """u of iteration i - ``distance`` is done before v of iteration i begins; ``guarded`` is the storage that it protects."""
+    """u of iteration i - ``distance`` is done before v of iteration i begins; ``guarded`` is the storage that it protects.
+
+    If ``issued``, u is done before v is even issued: an MMA in the tensor pipe behind another will not do.
+    """
 
     label: str
     kind: Literal["edge", "release", "slot", "registers", "overlay", "pace"]
@@ -36,6 +39,7 @@ class Dependence:
     dst: str
     distance: int
     guarded: str = ""
+    issued: bool = False
 
 
 def dependences(loop: Loop, slots: Iterable[Slot]) -> tuple[Dependence, ...]:
@@ -72,7 +76,9 @@ def _edges(loop: Loop) -> Iterator[Dependence]:
             written.setdefault(w, []).append(b)
     for e in loop.graph.edges:
         read = [b.name for b in written.get(e.src, ()) if e.kind == b.memory and any(r == e.dst for r, _ in readers_of(loop, b))]
-        yield Dependence(f"edge {e.label}", "edge", e.src, e.dst, e.distance, read[0] if len(read) == 1 else e.value)
+        # an order that takes as long as the source does says when to issue; nothing travels that the destination could wait for itself
+        issued = e.kind == "order" and e.latency_cycles >= loop.ops[e.src].latency_cycles
+        yield Dependence(f"edge {e.label}", "edge", e.src, e.dst, e.distance, read[0] if len(read) == 1 else e.value, issued)
 
 
 def _releases(loop: Loop) -> Iterator[Dependence]:

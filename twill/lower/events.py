@@ -100,7 +100,7 @@ class EventGraph:
 
     def implied_by(self, dependence: Dependence) -> str | None:
         """The path that enforces a dependence, in words; None if nothing does."""
-        return self.path((dependence.src, DONE), (dependence.dst, BEGIN), dependence.distance)
+        return self.path((dependence.src, DONE), (dependence.dst, ISSUE if dependence.issued else BEGIN), dependence.distance)
 
 
 def _words(came: dict[State, tuple[State, str]], first: State, goal: State) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from twill.lower.dependences import Dependence
+from twill.lower.held import Place, earlier_waits
 from twill.lower.program import WaitOwn
 from twill.lower.roles import Loop
 
@@ -75,10 +76,16 @@ def own_waits(loop: Loop, kept: Iterable[Dependence]) -> tuple[OwnWait, ...]:
     """The waits for wgmmas: where a dependence inside the role needs them, and where another role is to be told.
 
     For another role, a wait that stands anyway is used if it passes before the schedule needs the release; otherwise one is put
-    at the first place at which the op is done.
+    at the first place at which the op is done. Where registers would not do, waits come earlier (`twill.lower.held`).
     """
     kept = [d for d in kept if loop.waits_own(d.src)]
-    placed: dict[tuple[str, int, int], list[str]] = {}
+    standing = [(w.op, w.position, w.stage) for w in _with(loop, kept, ())]
+    return _with(loop, kept, earlier_waits(loop, standing))
+
+
+def _with(loop: Loop, kept: list[Dependence], earlier: Iterable[Place]) -> tuple[OwnWait, ...]:
+    """The waits, if there are some for registers."""
+    placed: dict[Place, list[str]] = {place: [f"registers held by {place[0]}"] for place in earlier}
     for d in kept:
         if loop.same(d.src, d.dst):
             at = loop.place[d.dst]
@@ -91,7 +98,7 @@ def own_waits(loop: Loop, kept: Iterable[Dependence]) -> tuple[OwnWait, ...]:
     return _merged(loop, placed)
 
 
-def _place_for(loop: Loop, src: str, placed: dict[tuple[str, int, int], list[str]], deadline: int) -> tuple[int, int]:
+def _place_for(loop: Loop, src: str, placed: dict[Place, list[str]], deadline: int) -> tuple[int, int]:
     first = _boundary(loop, src)
     standing = []
     for op, position, stage in placed:
@@ -108,14 +115,14 @@ def _place_for(loop: Loop, src: str, placed: dict[tuple[str, int, int], list[str
     return first[0], first[1]
 
 
-def _merged(loop: Loop, placed: dict[tuple[str, int, int], list[str]]) -> tuple[OwnWait, ...]:
+def _merged(loop: Loop, placed: dict[Place, list[str]]) -> tuple[OwnWait, ...]:
     """One wait for each op, at its earliest place; of the waits at one place for one iteration only the latest op's."""
     guards: dict[str, list[str]] = {}
     earliest: dict[str, tuple[int, int]] = {}
     for (op, position, stage), labels in placed.items():
         guards.setdefault(op, []).extend(labels)
         earliest[op] = min(earliest.get(op, (stage, position)), (stage, position))
-    together: dict[tuple[str, int, int], list[str]] = {}
+    together: dict[Place, list[str]] = {}
     for op, (stage, position) in earliest.items():
         together.setdefault((loop.role(op), position, stage), []).append(op)
     found = []

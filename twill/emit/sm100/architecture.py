@@ -8,8 +8,9 @@ from twill.check import CheckedSchedule
 from twill.emit.errors import EmitError
 from twill.emit.expansion import Expansion
 from twill.emit.families import Family
+from twill.emit.forward import ForwardArchitecture
 from twill.emit.launch import FRAME_BYTES
-from twill.emit.plan import Architecture, Plan, Ring
+from twill.emit.plan import Plan, Ring
 from twill.emit.request import AttentionForward
 from twill.emit.sm100.roles import MMAS, BlackwellRole, handed
 from twill.lower import Arrive, Execute, Role, Wait, WarpProgram
@@ -19,8 +20,9 @@ __all__ = ["BLACKWELL"]
 FLOAT_BYTES = 4
 
 
-class _Blackwell(Architecture):
+class _Blackwell(ForwardArchitecture):
     name = "sm100"
+    package = "twill.emit.sm100"
     machines = ("sm100",)
     rows = 128
     kinds = ("tma_load", "mma_qk", "row_max", "exp2", "row_sum", "rescale", "mma_pv")

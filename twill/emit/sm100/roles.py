@@ -45,10 +45,12 @@ class BlackwellRole(RolePrinter):
     def looks_ahead(self) -> bool:
         return False
 
-    def handle(self, subtile: int) -> str:
-        if self.issues:
-            return f"tiles.issuer(block, subtile={self.place(subtile)})"
-        return f"tiles.rows(block, subtile={self.place(subtile)}{self.copies(subtile, (('copies', 'row_max'),))})"
+    def fragments(self) -> Iterator[tuple[str, str]]:
+        for s in self.family.subtiles:
+            if self.issues:
+                yield self.tile(s), f"tiles.issuer(block, subtile={self.place(s)})"
+            else:
+                yield self.tile(s), f"tiles.rows(block, subtile={self.place(s)}{self.copies(s, (('copies', 'row_max'),))})"
 
     def begin(self) -> Iterator[str]:
         for t in self.tiles:
@@ -56,7 +58,7 @@ class BlackwellRole(RolePrinter):
                 yield f'    tiles.wait_slot(ring["Q_full"], {t}.subtile, turn)'
             else:
                 yield f"    {t} = tiles.begin_work({t}, work)"
-        if self.maxima and len(self.tiles) == 1:
+        if self.masking and len(self.tiles) == 1:
             yield "    work = tile.work"
 
     def end(self) -> Iterator[str]:

@@ -8,7 +8,8 @@ from twill.check import CheckedSchedule
 from twill.emit.errors import EmitError
 from twill.emit.expansion import Expansion
 from twill.emit.families import Family
-from twill.emit.plan import Architecture, Plan, Ring
+from twill.emit.forward import ForwardArchitecture
+from twill.emit.plan import Plan, Ring
 from twill.emit.request import AttentionForward
 from twill.emit.sm90.roles import HopperRole
 from twill.lower import Execute, WaitOwn, WarpProgram
@@ -16,8 +17,9 @@ from twill.lower import Execute, WaitOwn, WarpProgram
 __all__ = ["HOPPER"]
 
 
-class _Hopper(Architecture):
+class _Hopper(ForwardArchitecture):
     name = "sm90"
+    package = "twill.emit.sm90"
     machines = ("sm90",)
     rows = 64
     kinds = ("tma_load", "mma_qk", "row_max", "exp2", "row_sum", "convert", "rescale", "mma_pv")

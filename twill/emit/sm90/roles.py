@@ -38,9 +38,10 @@ class HopperRole(RolePrinter):
     def skips(self) -> bool:
         return len(self.tiles) == 1
 
-    def handle(self, subtile: int) -> str:
-        copies = self.copies(subtile, (("scores", "mma_qk"), ("factors", "row_max")))
-        return f"tiles.consumer(block, subtile={self.place(subtile)}{copies})"
+    def fragments(self) -> Iterator[tuple[str, str]]:
+        for s in self.family.subtiles:
+            copies = self.copies(s, (("scores", "mma_qk"), ("factors", "row_max")))
+            yield self.tile(s), f"tiles.consumer(block, subtile={self.place(s)}{copies})"
 
     def begin(self) -> Iterator[str]:
         whole = ", whole=True" if len(self.tiles) > 1 else ""

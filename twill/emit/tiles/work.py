@@ -8,10 +8,11 @@ from typing import Any
 import cutlass
 import cutlass.cute as cute
 
-from twill.emit.tiles.block import ANNOUNCED, WORDS, Block
-from twill.emit.tiles.iteration import Iteration, advance, place
+from twill.emit.tiles.block import Block
+from twill.emit.tiles.iteration import Iteration
+from twill.emit.tiles.turns import hear, say
 
-__all__ = ["Held", "Work", "announce", "claim", "first", "following", "held", "hold", "locate", "place_of", "sub_tile"]
+__all__ = ["Held", "Work", "announce", "held", "hold", "locate", "place_of", "sub_tile"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,69 +113,18 @@ def place_of(b: Block, number: Any) -> Work:
     return Work(first_row, head, head // group_size, batch, trips - 1, trips, masked)
 
 
-def _blocks() -> Any:
-    return cute.arch.grid_dim()[0]
-
-
-@cute.jit
-def _count(counter: cute.Tensor, last: cutlass.Int32) -> cutlass.Int32:
-    """The next number of the counter, which starts again at 0 once ``last`` has been given out."""
-    number = cutlass.Int32(0)
-    if cute.arch.lane_idx() == 0:
-        number = cute.arch.atomic_add(counter.iterator, cutlass.Int32(1))
-        if number == last:
-            counter[0] = cutlass.Int32(0)
-    return cutlass.Int32(cute.arch.shuffle_sync(number, 0))
-
-
-def claim(b: Block, before: Any = None) -> Any:
-    """Number of the block's next work tile after ``before``, for the warp that announces them; past the last there is none."""
-    if b.counter is not None:
-        return _count(b.counter, b.work_tiles + _blocks() - 1)
-    return cutlass.Int32(cute.arch.block_idx()[0] if before is None else before + _blocks())
+def _said(work: Work) -> tuple[Any, ...]:
+    return work.first_row, work.head, work.kv_head, work.batch, work.trips, work.masked
 
 
 def announce(b: Block, turn: Iteration, number: Any) -> None:
-    """Let the other warps of the block know their ``turn``-th work tile. Without a counter they know it themselves.
-
-    What its number means is worked out here, once and ahead of time: the divisions would hold up every warp between two work tiles.
-    """
-    if b.counter is None:
-        return
-    heard, said, work = b.rings["work_empty"], b.rings["work_full"], place_of(b, number)
-    slot, parity = place(turn - ANNOUNCED, ANNOUNCED)
-    cute.arch.mbarrier_wait(heard.pointer + slot, parity)
-    said_of_it = (number, work.first_row, work.head, work.kv_head, work.batch, work.trips, work.masked)
-    with cute.arch.elect_one():
-        for k, word in enumerate(said_of_it):
-            b.announced[slot * WORDS + k] = cutlass.Int32(word)
-        cute.arch.mbarrier_arrive(said.pointer + slot)
-
-
-def _hear(b: Block, turn: Iteration) -> Any:
-    slot, parity = place(turn, ANNOUNCED)
-    cute.arch.mbarrier_wait(b.rings["work_full"].pointer + slot, parity)
-    return b.announced[slot * WORDS]
+    """Let the other warps of the block know their ``turn``-th work tile. Without a counter they know it themselves."""
+    say(b, turn, number, lambda: _said(place_of(b, number)))
 
 
 def locate(b: Block, turn: Iteration, number: Any) -> Work:
     """The ``turn``-th work tile, whose number is known; called once a turn by every warp."""
     if b.counter is None:
         return place_of(b, number)
-    slot, _ = place(turn, ANNOUNCED)
-    first_row, head, kv_head, batch, trips, masked = (b.announced[slot * WORDS + k] for k in range(1, 7))
-    cute.arch.sync_warp()
-    with cute.arch.elect_one():
-        cute.arch.mbarrier_arrive(b.rings["work_empty"].pointer + slot)
+    first_row, head, kv_head, batch, trips, masked = hear(b, turn, 6)
     return Work(first_row, head, kv_head, batch, trips - 1, trips, masked)
-
-
-def first(b: Block, turn: Iteration) -> Any:
-    """Number of the block's first work tile."""
-    return claim(b) if b.counter is None else _hear(b, turn)
-
-
-def following(b: Block, turn: Iteration, number: Any) -> Any:
-    """Number of the work tile after the ``turn``-th, which was ``number``; goes on to the next turn."""
-    advance(turn)
-    return claim(b, number) if b.counter is None else _hear(b, turn)

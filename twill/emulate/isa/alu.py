@@ -87,17 +87,18 @@ def _wide(e: Emitter, x: Instruction) -> None:
     e.put(x.operands[0], product, wide, uniform)
 
 
-@rule(r"mul\.hi\.[us]32")
+@rule(r"mul\.hi\.[us](16|32)")
 def _high(e: Emitter, x: Instruction) -> None:
     kind = x.parts[2]
-    wide = kind[0] + "64"
+    bits = WIDTH[kind]
+    wide = kind[0] + str(2 * bits)
     a, b = e.get(x.operands[1], kind), e.get(x.operands[2], kind)
     if a.uniform and b.uniform:
-        e.put(x.operands[0], f"({a} * {b}) >> 32", kind, True)
+        e.put(x.operands[0], f"({a} * {b}) >> {bits}", kind, True)
         return
     first, second = (a, b) if not a.uniform else (b, a)
     right = f"{second}" if second.uniform else f"{second}.astype({FORM[wide]})"
-    e.put(x.operands[0], f"(({first}.astype({FORM[wide]}) * {right}) >> 32).astype({FORM[kind]})", kind, False)
+    e.put(x.operands[0], f"(({first}.astype({FORM[wide]}) * {right}) >> {bits}).astype({FORM[kind]})", kind, False)
 
 
 @rule(r"(div|rem)\.[us](16|32|64)")

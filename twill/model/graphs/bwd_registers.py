@@ -17,7 +17,7 @@ from twill.model.costs import Work, mma_cost, smem_store_cycles
 from twill.model.graphs.bwd_shape import LETTERS, WIDE_HEAD_DIM, BwdShape, padded
 from twill.model.machine import Machine
 
-__all__ = ["register_form"]
+__all__ = ["dq_cut", "keys_are_rows", "register_form"]
 
 THREADS = 128
 """Threads of the warpgroup that runs one sub-tile."""
@@ -25,12 +25,13 @@ THREADS = 128
 
 @dataclass(frozen=True, slots=True)
 class _Mma:
-    """Shape of one MMA, and of which consumers it needs P or dS."""
+    """Shape of one MMA, of which consumers it needs P or dS, and, of dQ, what its parts divide."""
 
     m: int
     n: int
     k: int
     needs_all: bool = True
+    divides: str = ""
 
     @property
     def registers(self) -> int:
@@ -53,7 +54,7 @@ class _Cut:
 
 
 def _cut(s: BwdShape, height: int) -> _Cut:
-    if max(s.d, s.dv) <= WIDE_HEAD_DIM:
+    if keys_are_rows(s):
         if s.n % (height * s.subtiles):
             raise ParameterError(
                 f"{s.n} keys do not give {s.subtiles} sub-tiles of multiples of {height} rows",
@@ -93,11 +94,11 @@ def _dq_parts(machine: Machine, s: BwdShape, height: int) -> tuple[int, _Mma]:
     for parts in (s.dq_parts,) if s.dq_parts else (s.subtiles, 1):
         choices = []
         if s.m % (height * parts) == 0:
-            choices.append(_Mma(s.m // parts, s.d, s.n))
+            choices.append(_Mma(s.m // parts, s.d, s.n, divides="queries"))
         if s.d % (height * parts) == 0:
-            choices.append(_Mma(s.d // parts, s.m, s.n))
+            choices.append(_Mma(s.d // parts, s.m, s.n, divides="rows of dQ^T"))
         if s.m % height == 0 and s.d % (8 * parts) == 0:
-            choices.append(_Mma(s.m, s.d // parts, s.n))
+            choices.append(_Mma(s.m, s.d // parts, s.n, divides="columns"))
         if choices:
             choice = min(choices, key=cost)
             best[parts] = (parts * cost(choice)[0], choice)
@@ -108,6 +109,17 @@ def _dq_parts(machine: Machine, s: BwdShape, height: int) -> tuple[int, _Mma]:
         )
     parts = min(best, key=lambda p: best[p][0])
     return parts, best[parts][1]
+
+
+def dq_cut(machine: Machine, s: BwdShape) -> tuple[int, str]:
+    """How many MMAs make dQ, and what these divide: its ``queries``, its ``columns``, or the head dim as ``rows of dQ^T``."""
+    parts, shape = _dq_parts(machine, s, int(machine.cost("mma_tile_m")))
+    return parts, shape.divides
+
+
+def keys_are_rows(s: BwdShape) -> bool:
+    """Whether a consumer has whole rows of S^T, and P^T and dS^T stay in registers; else it has columns of S, and both go through SMEM."""
+    return max(s.d, s.dv) <= WIDE_HEAD_DIM
 
 
 def register_form(b: GraphBuilder, machine: Machine, s: BwdShape) -> int:
@@ -182,6 +194,10 @@ def _consumer(b: GraphBuilder, machine: Machine, s: BwdShape, cut: _Cut, i: int)
     else:
         b.use(f"P_{x}", dv, hold_cycles=b.latency_cycles(dv), size_bytes=small)
         b.use(f"dS_{x}", dk, hold_cycles=b.latency_cycles(dk), size_bytes=small)
+        # the assembler gives new scores no registers while MMAs run that read P or dS out of theirs, and serialises all of them
+        b.order(dv, qk, latency_cycles=b.latency_cycles(dv), distance=1)
+        b.order(dk, qk, latency_cycles=b.latency_cycles(dk), distance=1)
+        b.order(dp, dv, latency_cycles=b.latency_cycles(dp))
     b.value(f"dV_{x}", dv, cut.dv.registers, persistent=True)
     b.value(f"dK_{x}", dk, cut.dk.registers, persistent=True)
     b.order(dv, dv, latency_cycles=b.occupancy_cycles(dv), distance=1)

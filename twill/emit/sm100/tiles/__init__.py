@@ -14,7 +14,8 @@ from twill.emit.tiles.barriers import NamedBarrier, Ring, RingShape
 from twill.emit.tiles.block import Buffer, Operands, grid, operands, smem_bytes
 from twill.emit.tiles.iteration import advance, begin
 from twill.emit.tiles.loads import load_k, load_q, load_v, loader, prefetch
-from twill.emit.tiles.work import announce, claim, first, following, locate
+from twill.emit.tiles.turns import claim, first, following
+from twill.emit.tiles.work import announce, locate
 
 __all__ = [
     "Block", "Buffer", "NamedBarrier", "Operands", "Ring", "RingShape", "Tiles", "advance", "announce", "arrive", "arrive_named",

@@ -12,7 +12,8 @@ from twill.emit.tiles.barriers import Ring, RingShape, arrive, arrive_slot, peek
 from twill.emit.tiles.block import Block, Buffer, Operands, enter, grid, operands, smem_bytes
 from twill.emit.tiles.iteration import advance, begin, here, start
 from twill.emit.tiles.loads import load_k, load_q, load_v, loader, prefetch
-from twill.emit.tiles.work import announce, claim, first, following, locate
+from twill.emit.tiles.turns import claim, first, following
+from twill.emit.tiles.work import announce, locate
 
 __all__ = [
     "Block", "Buffer", "Operands", "Ring", "RingShape", "Tiles", "advance", "announce", "arrive", "arrive_slot", "begin", "begin_work",

@@ -1,0 +1,1 @@
+"""Emission of the attention backward loop: what all architectures have in common."""

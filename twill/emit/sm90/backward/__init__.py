@@ -1,0 +1,1 @@
+"""Emission for Hopper: what a WarpProgram of the attention backward loop looks like as a CuTe DSL kernel."""

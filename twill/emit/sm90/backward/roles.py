@@ -1,0 +1,154 @@
+"""Roles of a Hopper backward kernel: consumer warpgroups issue their MMAs themselves and keep S, dP, dV and dK in registers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from twill.emit.backward.request import AttentionBackward
+from twill.emit.expansion import Step
+from twill.emit.families import Family
+from twill.emit.plan import Plan
+from twill.emit.roles import LETTERS, RolePrinter, load_call
+from twill.lower import Arrive, Execute, Role, Wait, WaitOwn, WarpProgram
+
+__all__ = ["HopperBackwardRole", "readers_of_keys", "released_by_own_reduction"]
+
+OF_SCORES = frozenset({"mma_qk", "mma_dp", "exp2", "convert", "dscore", "store_ds"})
+READ_KEYS = frozenset({"mma_qk", "mma_dp", "mma_dq"})
+MEETING = frozenset({"store_ds", "stage_dq"})
+"""Kinds of ops at the end of which the four warps of a role meet: what they wrote is there for asynchronous readers."""
+AHEAD = {"exp2": "read_lse", "dscore": "read_dpsum"}
+"""What is read of SMEM before the wait for the scores or dP: it came with Q or dO."""
+FRAGMENT = {"mma_dv": "dv", "mma_dk": "dk"}
+
+
+def _ops(role: Role) -> list[str]:
+    return [x.op for x in role.body if isinstance(x, Execute)]
+
+
+def readers_of_keys(program: WarpProgram, request: AttentionBackward) -> list[Role]:
+    """Roles whose MMAs read K or V."""
+    return [r for r in program.roles if any(request.kinds[op] in READ_KEYS for op in _ops(r))]
+
+
+def released_by_own_reduction(program: WarpProgram, request: AttentionBackward) -> frozenset[str]:
+    """Barriers at which a role waits for its own reductions only: it waits for these themselves, as it does for its own MMAs."""
+    arrive: dict[str, set[str]] = {}
+    wait: dict[str, set[str]] = {}
+    other: set[str] = set()
+    for role in program.roles:
+        for x in role.body:
+            if isinstance(x, Arrive):
+                arrive.setdefault(x.barrier, set()).add(role.name)
+                if x.when != "after" or request.kinds[x.op] != "reduce_add":
+                    other.add(x.barrier)
+            elif isinstance(x, Wait):
+                wait.setdefault(x.barrier, set()).add(role.name)
+    return frozenset(b for b, by in arrive.items() if b not in other and by == wait.get(b) and len(by) == 1)
+
+
+class HopperBackwardRole(RolePrinter):
+    """Prints the functions of one family of roles for Hopper."""
+
+    def __init__(self, plan: Plan, family: Family) -> None:
+        self.own_reductions = released_by_own_reduction(plan.program, plan.request)
+        super().__init__(plan, family)
+        self.peeked = tuple(b for b in self.peeked if b not in self.own_reductions)
+        self.accumulates = bool(self.executes & FRAGMENT.keys())
+        self.reads_keys = bool(self.executes & READ_KEYS)
+        self.unguarded = frozenset(self._stores_without_meeting())
+
+    def fragments(self) -> Iterator[tuple[str, str]]:
+        """Scores of a sub-tile, its accumulators, and parts of dQ."""
+        group = f'meeting="{self.role.name}"'
+        for s in self.family.subtiles:
+            if self._has(OF_SCORES, s):
+                yield f"scores_{LETTERS[s]}", f"tiles.scores(block, subtile={s}, {group})"
+        for s in self.family.subtiles:
+            for kind, name in FRAGMENT.items():
+                if self._has({kind}, s):
+                    yield f"{name}_{LETTERS[s]}", f"tiles.{name}(block, subtile={s}, {group})"
+        for p in sorted({self.request.part[op] for op in _ops(self.role) if op in self.request.part}):
+            yield self._part(p), f"tiles.dq(block, part={p}, {group})"
+
+    def _has(self, kinds: frozenset[str] | set[str], subtile: int) -> bool:
+        return any(self.request.kinds[op] in kinds and self.request.subtile.get(op) == subtile for op in _ops(self.role))
+
+    def _staged(self, barrier: str) -> str:
+        """The part of dQ whose staging a barrier protects."""
+        parts = {self.request.part[x.op] for x in self.role.body if isinstance(x, Arrive) and x.barrier == barrier}
+        return self._part(parts.pop())
+
+    def _part(self, part: int) -> str:
+        return "dq" if self.request.parts == 1 else f"dq_{LETTERS[part]}"
+
+    def begin(self) -> Iterator[str]:
+        for name in self.tiles:
+            yield f"    {name} = tiles.begin_work({name}, work)"
+        if self.reads_keys:
+            yield '    tiles.wait_slot(ring["keys_full"], 0, turn)'
+
+    def end(self) -> Iterator[str]:
+        if not self.reads_keys:
+            return
+        # reductions of this work tile go on beside the next; what they read is waited for where it is written again
+        if not self.accumulates:
+            yield '    tiles.arrive_named(ring["keys_read"])'
+        else:
+            yield '    tiles.meet(ring["keys_read"])'
+            for s in self.family.subtiles:
+                for name in FRAGMENT.values():
+                    if f"{name}_{LETTERS[s]}" in self.tiles:
+                        yield f"    tiles.finish_{name}({name}_{LETTERS[s]})"
+            yield "    tiles.stored(block)"
+        yield '    tiles.arrive_slot(ring["keys_empty"], 0)'
+
+    def leave(self) -> Iterator[str]:
+        if "reduce_add" in self.executes:
+            yield "    tiles.stored(block)"
+
+    def ahead_of_waits(self, execute: Execute, at: str) -> str | None:
+        read = AHEAD.get(self.request.kinds[execute.op])
+        return f"tiles.{read}(scores_{LETTERS[self.request.subtile[execute.op]]}, {at})" if read else None
+
+    def wait(self, x: Wait, at: str, call: str) -> str:
+        if x.barrier in self.own_reductions:
+            return f"tiles.reductions_read({self._staged(x.barrier)})"
+        return super().wait(x, at, call)
+
+    def execute(self, execute: Execute, step: Step, at: str, after: Sequence[Arrive], masked: str) -> str:
+        op, request = execute.op, self.request
+        kind = request.kinds[op]
+        if kind == "tma_load":
+            return load_call(request, op, at, after)
+        if kind in ("mma_dq", "stage_dq", "reduce_add"):
+            return f"tiles.{kind}({self._part(request.part[op])}, {at}{self._guard(op)})"
+        scores = f"scores_{LETTERS[request.subtile[op]]}"
+        if kind in FRAGMENT:
+            return f"tiles.{kind}({FRAGMENT[kind]}_{LETTERS[request.subtile[op]]}, {scores}, {at})"
+        mask = f", masked={masked}" if kind == "exp2" else ""
+        return f"tiles.{kind}({scores}, {at}{mask}{self._guard(op)})"
+
+    def _guard(self, op: str) -> str:
+        return ", meet_first=True" if op in self.unguarded else ""
+
+    def _stores_without_meeting(self) -> Iterator[str]:
+        """Stores into SMEM that this role's own MMAs read, where the four warps do not meet between an MMA and the store.
+
+        A warp that has waited for the role's MMA knows that its own share is over, not that of the other three, which read the same tile.
+        """
+        kinds, body = self.request.kinds, [s.instruction for s in self.expansion.steady]
+        for k, x in enumerate(body):
+            if not isinstance(x, Execute) or kinds[x.op] != "store_ds" or "mma_dq" not in self.executes:
+                continue
+            # back from the store to the last MMA that reads it: a wait for it, then a meeting
+            met = waited = False
+            for y in reversed([*body, *body[:k]][k:]):
+                if isinstance(y, Execute) and kinds[y.op] in MEETING and not waited:
+                    met = True
+                elif isinstance(y, WaitOwn) and y.pending == 0:
+                    waited = True
+                elif isinstance(y, Execute) and kinds[y.op] == "mma_dq":
+                    break
+            if not (met and waited):
+                yield x.op

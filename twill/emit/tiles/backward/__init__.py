@@ -1,0 +1,1 @@
+"""Tile operations of the backward that all architectures share."""

@@ -1,0 +1,77 @@
+"""Loads of the backward: K and V once a work tile, Q with LSE and dO with dPsum tile by tile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cutlass.cute as cute
+from cutlass.cute.nvgpu import cpasync
+
+from twill.emit.tiles.backward.block import Block
+from twill.emit.tiles.backward.bulk import load_bytes
+from twill.emit.tiles.backward.work import Work, place_of
+from twill.emit.tiles.barriers import Ring
+from twill.emit.tiles.iteration import Iteration, index_of, place
+from twill.emit.tiles.loads import _partition
+
+__all__ = ["Loader", "load_do", "load_keys", "load_q", "loader", "prefetch"]
+
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Loader:
+    """The loading warp's view of a work tile."""
+
+    block: Block
+    work: Work
+
+
+def prefetch(b: Block) -> None:
+    """Fetch the descriptors of all operands."""
+    given = b.operands
+    for atom, _ in (given.q, given.k, given.v, given.do, given.dk, given.dv):
+        cpasync.prefetch_descriptor(atom)
+
+
+def loader(b: Block, work: Work) -> Loader:
+    """What Q and dO of a work tile are loaded with."""
+    return Loader(b, work)
+
+
+def load_keys(b: Block, turn: Iteration, number: Any) -> None:
+    """K and V of a work tile, once those of the one before have been used and its dK and dV been stored from their place."""
+    work, t, full, empty = place_of(b, number), b.tiles, b.rings["keys_full"], b.rings["keys_empty"]
+    cute.arch.mbarrier_wait(empty.pointer, place(turn - 1, 1)[1])
+    with cute.arch.elect_one():
+        cute.arch.mbarrier_arrive_and_expect_tx(full.pointer, full.tx_bytes)
+    for name, operand, columns in (("K", b.operands.k, t.columns), ("V", b.operands.v, t.columns_v)):
+        tiled = cute.local_tile(operand[1][None, None, work.kv_head, work.batch], (t.sub_keys, columns), (None, 0))
+        to, source = _partition(operand[0], b.smem[name], tiled)
+        for s in range(t.subtiles):
+            cute.copy(operand[0], source[None, work.key_tile * t.subtiles + s], to[None, s], tma_bar_ptr=full.pointer)
+
+
+def _load(x: Loader, name: str, operand: tuple[Any, Any], columns: int, statistic: str, values: Any, i: Iteration, full: Ring) -> None:
+    b, index = x.block, index_of(i)
+    slot, barrier = place(i, cute.size(b.smem[name], mode=[2]))[0], full.pointer + place(i, full.slots)[0]
+    rows = b.tiles.queries
+    with cute.arch.elect_one():
+        cute.arch.mbarrier_arrive_and_expect_tx(barrier, full.tx_bytes + rows * FLOAT_BYTES)
+        load_bytes(b.smem[statistic][None, slot].iterator, values[None, x.work.number + index].iterator, rows * FLOAT_BYTES, barrier)
+    tiled = cute.local_tile(operand[1][None, None, x.work.head(index), x.work.batch], (rows, columns), (None, 0))
+    to, source = _partition(operand[0], b.smem[name], tiled)
+    cute.copy(operand[0], source[None, x.work.row_tile(index)], to[None, slot], tma_bar_ptr=barrier)
+
+
+def load_q(x: Loader, i: Iteration, full: Ring) -> None:
+    """The tile of Q of an iteration, with LSE of its rows, into its slot; completes ``full``."""
+    b = x.block
+    _load(x, "Q", b.operands.q, b.tiles.columns, "LSE", b.workspace.lse, i, full)
+
+
+def load_do(x: Loader, i: Iteration, full: Ring) -> None:
+    """The tile of dO of an iteration, with dPsum of its rows, into its slot; completes ``full``."""
+    b = x.block
+    _load(x, "dO", b.operands.do, b.tiles.columns_v, "dPsum", b.workspace.dpsum, i, full)
