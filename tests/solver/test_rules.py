@@ -21,6 +21,8 @@ def best(graph: str, machine: str, tile: str | None = None, subtiles: int | None
     request = GraphRequest(tile=tile, subtiles=subtiles)
     if (graph, machine, tile) == ("attn_fwd", "h200", None):
         request = GraphRequest(tile="128x128", subtiles=2, settings={"rescale": "always"})
+    if (graph, machine, tile) == ("attn_fwd", "b200", None):
+        request = GraphRequest(settings={"rescale": "always"})
     loop = build_graph(graph, on, request)
     found = solve(loop, on, default_options(loop, on, **options), timeout_s=120)
     assert found.status == "optimal"
@@ -116,7 +118,7 @@ def test_register_file_keeps_dq_with_the_consumers() -> None:
     assert {"QK_a", "QK_b"} & mates(s, "DQST_b")
     free = best("attn_bwd", "h200", without=("register-file",))
     assert not {"QK_a", "QK_b"} & (mates(free, "DQST_b") & mates(free, "DQST_a"))
-    assert len(free.groups) == 5
+    assert len(free.groups) == len(s.groups) + 1
     full = [32 * g.warps * g.registers_per_thread for g in free.groups if g.warps % 4 == 0]
     assert sum(full) > REGISTER_FILE
 
