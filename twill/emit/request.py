@@ -10,7 +10,7 @@ from twill.emit.errors import EmitError
 from twill.model.graph import Op
 from twill.model.graphs.parameters import parse_chunks
 
-__all__ = ["AttentionForward", "attention_forward"]
+__all__ = ["AttentionForward", "attention_forward", "padded"]
 
 MMA_DEPTH = 16
 
@@ -42,12 +42,12 @@ class AttentionForward:
     @property
     def columns(self) -> int:
         """Columns of Q in SMEM: the head dim rounded up to the depth of an MMA."""
-        return _padded(self.head_dim)
+        return padded(self.head_dim)
 
     @property
     def columns_v(self) -> int:
         """Columns of O in SMEM."""
-        return _padded(self.head_dim_v)
+        return padded(self.head_dim_v)
 
     @property
     def name(self) -> str:
@@ -56,7 +56,8 @@ class AttentionForward:
         return f"{self.arch}_attn_fwd_{dims}"
 
 
-def _padded(head_dim: int) -> int:
+def padded(head_dim: int) -> int:
+    """Columns of an operand of that head dim in SMEM: rounded up to the depth of an MMA."""
     return -(-head_dim // MMA_DEPTH) * MMA_DEPTH
 
 

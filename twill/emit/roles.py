@@ -13,7 +13,7 @@ from twill.emit.families import Family
 from twill.emit.plan import Plan
 from twill.lower import Arrive, Execute, Role, Wait, WaitOwn, WarpProgram
 
-__all__ = ["KEEP_LOG2", "RolePrinter", "aged", "describe", "load_call"]
+__all__ = ["KEEP_LOG2", "RolePrinter", "aged", "load_call"]
 
 LETTERS = "abcdefgh"
 WIDTH = 140
@@ -169,19 +169,19 @@ class RolePrinter(ABC):
         yield from self.end()
 
     def walk(self) -> Iterator[str]:
-        family = self.family
-        yield "@cute.jit"
-        yield f"def {family.name}(block: cutlass.Constexpr{', subtile: cutlass.Int32' if family.shared else ''}) -> None:"
-        yield f'    """{describe(family)}"""'
         yield from self.start()
         yield "    number = tiles.first(block, turn)"
         yield "    while number < block.work_tiles:"
-        yield f"        {family.name}_work(block, {''.join(t + ', ' for t in self.tiles)}i, turn, number)"
+        yield f"        {self.family.name}_work(block, {''.join(t + ', ' for t in self.tiles)}i, turn, number)"
         yield "        number = tiles.following(block, turn, number)"
         yield from self.leave()
 
     def start(self) -> Iterator[str]:
-        """The lines that make the cursors of the role and what its operations work on."""
+        """The head of the role's function, and the lines that make its cursors and what its operations work on."""
+        family = self.family
+        yield "@cute.jit"
+        yield f"def {family.name}(block: cutlass.Constexpr{', subtile: cutlass.Int32' if family.shared else ''}) -> None:"
+        yield f'    """{_describe(family)}"""'
         names = [f'"{name}"' for name in self.peeked]
         peeked = f", peeked={_tuple(names)}" if names else ""
         yield f"    i, turn = tiles.start({_depths(self.program)}{peeked}), tiles.start((1, 2))"
@@ -255,7 +255,7 @@ class RolePrinter(ABC):
         cursor: str = "i",
     ) -> Iterator[str]:  # fmt: skip
         place = _peek_place(steps) if peek and self.peeked else -1
-        ahead = self._ahead(steps)
+        ahead = self._ahead(steps, cursor)
         for k, step in enumerate(steps):
             x, at = step.instruction, step.at.relative(cursor)
             yield from (indent + line for line in ahead.get(k, ()))
@@ -272,11 +272,11 @@ class RolePrinter(ABC):
             if k == place:
                 yield from self._peeks(steps, place, indent)
 
-    def _ahead(self, steps: Sequence[Step]) -> dict[int, list[str]]:
+    def _ahead(self, steps: Sequence[Step], cursor: str) -> dict[int, list[str]]:
         """What ops begin with ahead of the waits before them, by the instruction that it comes before."""
         found: dict[int, list[str]] = {}
         for k, step in enumerate(steps):
-            if isinstance(step.instruction, Execute) and (line := self.ahead_of_waits(step.instruction, step.at.relative("i"))):
+            if isinstance(step.instruction, Execute) and (line := self.ahead_of_waits(step.instruction, step.at.relative(cursor))):
                 while k and isinstance(steps[k - 1].instruction, WaitOwn | Arrive):
                     k -= 1
                 found.setdefault(k, []).append(line)
@@ -326,8 +326,7 @@ def _depths(program: WarpProgram) -> str:
     return _tuple(list(map(str, sorted({b.slots for b in program.barriers} | {s.stages for s in program.storage if not s.persistent}))))
 
 
-def describe(family: Family) -> str:
-    """What a family of roles is, in the words of its function's docstring."""
+def _describe(family: Family) -> str:
     role: Role = family.roles[0]
     first, count = family.subtiles[0] if family.subtiles else 0, len(family.roles)
     letters = [LETTERS[s] for s in (range(first, first + count) if family.shared else family.subtiles)]

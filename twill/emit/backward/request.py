@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from twill.check import CheckedSchedule
 from twill.emit.errors import EmitError
-from twill.emit.request import MMA_DEPTH
+from twill.emit.request import padded
 from twill.model.graph import LoopGraph, Op
 from twill.model.graphs.bwd_registers import dq_cut, keys_are_rows
 from twill.model.graphs.bwd_shape import AttnBwd, BwdShape, resolve
@@ -45,12 +45,12 @@ class AttentionBackward:
     @property
     def columns(self) -> int:
         """Columns of Q and K in SMEM: the head dim rounded up to the depth of an MMA."""
-        return -(-self.head_dim // MMA_DEPTH) * MMA_DEPTH
+        return padded(self.head_dim)
 
     @property
     def columns_v(self) -> int:
         """Columns of dO and V in SMEM."""
-        return -(-self.head_dim_v // MMA_DEPTH) * MMA_DEPTH
+        return padded(self.head_dim_v)
 
     @property
     def name(self) -> str:

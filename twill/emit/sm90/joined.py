@@ -8,10 +8,10 @@ way into a work tile costs the loop a few instructions an iteration (2 % of the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from twill.emit.expansion import Step
-from twill.emit.roles import describe
 from twill.lower import Arrive, WaitOwn
 
 if TYPE_CHECKING:
@@ -47,6 +47,13 @@ def _parted(steps: Sequence[Step]) -> tuple[Sequence[Step], Sequence[Step]]:
     return steps, ()
 
 
+def _with_one_behind(steps: Sequence[Step]) -> Sequence[Step]:
+    """The same with one more MMA in flight at the wait that they begin with."""
+    wait, *rest = steps
+    assert isinstance(wait.instruction, WaitOwn)
+    return [replace(wait, instruction=replace(wait.instruction, pending=wait.instruction.pending + 1)), *rest]
+
+
 def _signature(role: HopperRole, name: str, *rest: str, gives: str = "None") -> Iterator[str]:
     parameters = ["block", role.tiles[0], "i", *rest]
     given = ", ".join(f"{p}: cutlass.{'Int32' if p == 'number' else 'Constexpr'}" for p in parameters)
@@ -56,24 +63,12 @@ def _signature(role: HopperRole, name: str, *rest: str, gives: str = "None") -> 
     yield f") -> {gives}:  # fmt: skip"
 
 
-def _finish(role: HopperRole) -> str:
-    tile = role.tiles[0]
-    return f"tiles.finish({tile}, barrier_id={role.first_barrier} + {tile}.subtile)"
-
-
-def _enter(role: HopperRole, work: str) -> Iterator[str]:
-    """Up to the first iteration in which a row sees a key."""
-    yield "    tiles.begin(i)"
-    yield f'    tiles.wait_slot(ring["Q_full"], {role.tiles[0]}.subtile, turn)'
-    yield f"    for _ in cutlass.range(0, {work}.skipped, unroll=1):"
-    yield f"        {role.family.name}_skip(ring, i)"
-
-
 def _first(role: HopperRole) -> Iterator[str]:
     yield from _signature(role, "first", "turn")
     yield f'    """The first iteration of a work tile of {role.family.name} that begins by itself."""'
     yield f"    ring, work = block.rings, {role.tiles[0]}.work"
-    yield from _enter(role, "work")
+    yield "    tiles.begin(i)"
+    yield from role.enter("work")
     yield "    if work.trips > 0:"
     yield from role.steps(role.expansion.prologue, "        ", "True")
     yield "        tiles.advance(i)"
@@ -85,24 +80,22 @@ def _last(role: HopperRole) -> Iterator[str]:
     yield f"    ring, work = block.rings, {role.tiles[0]}.work"
     yield "    if work.trips > 0:"
     yield from role.steps(role.expansion.epilogue, "        ", "True")
-    yield f"    {_finish(role)}"
+    yield from role.finish()
 
 
 def _join(role: HopperRole) -> Iterator[str]:
     tile = role.tiles[0]
-    last, (last_wait, *given_back) = _parted(role.expansion.epilogue)
+    last, end = _parted(role.expansion.epilogue)
     first, rest = _parted(role.expansion.prologue)
     yield from _signature(role, "join", "turn", "coming")
     yield f'    """The last iteration of a work tile of {role.family.name} and the first of the next."""'
     yield "    ring, before = block.rings, tiles.here(i)"
     yield from role.steps(last, "    ", "True", cursor="before")
-    yield from _enter(role, "coming")
+    yield "    tiles.begin(i)"
+    yield from role.enter("coming")
     yield from role.steps(first, "    ", "True")
-    assert isinstance(last_wait.instruction, WaitOwn)
-    guards = "; ".join(dict.fromkeys(role.family.label(g) for g in last_wait.instruction.guards))
-    yield "    tiles.wait_mma(1)" + (f"  # {guards}" if guards else "")
-    yield from role.steps(given_back, "    ", "True", cursor="before")
-    yield f"    {_finish(role)}"
+    yield from role.steps(_with_one_behind(end), "    ", "True", cursor="before")
+    yield from role.finish()
     yield f"    tiles.take({tile}, coming)"
     yield from role.steps(rest, "    ", "True")
     yield "    tiles.advance(i)"
@@ -128,17 +121,14 @@ def _work(role: HopperRole) -> Iterator[str]:
 
 
 def _walk(role: HopperRole) -> Iterator[str]:
-    family, tile = role.family, role.tiles[0]
-    yield "@cute.jit"
-    yield f"def {family.name}(block: cutlass.Constexpr{', subtile: cutlass.Int32' if family.shared else ''}) -> None:"
-    yield f'    """{describe(family)}"""'
+    name, tile = role.family.name, role.tiles[0]
     yield from role.start()
     yield "    number = tiles.first(block, turn)"
     yield f"    tiles.take({tile}, tiles.coming({tile}, turn, number))"
     yield "    if number < block.work_tiles:"
-    yield f"        {family.name}_first(block, {tile}, i, turn)"
+    yield f"        {name}_first(block, {tile}, i, turn)"
     yield "    while number < block.work_tiles:"
-    yield f"        number = {family.name}_work(block, {tile}, i, turn, number)"
+    yield f"        number = {name}_work(block, {tile}, i, turn, number)"
     yield from role.leave()
 
 

@@ -49,11 +49,20 @@ class HopperRole(RolePrinter):
             yield f"    {t} = tiles.begin_work({t}, work{whole})"
         if len(self.tiles) == 1:
             yield "    work = tile.work"
+        yield from self.enter("work")
+
+    def enter(self, work: str) -> Iterator[str]:
+        """From the wait for Q up to the first iteration in which a row sees a key."""
         for t in self.tiles:
             yield f'    tiles.wait_slot(ring["Q_full"], {t}.subtile, turn)'
         if self.skips:
-            yield "    for _ in cutlass.range(0, work.skipped, unroll=1):"
+            yield f"    for _ in cutlass.range(0, {work}.skipped, unroll=1):"
             yield f"        {self.family.name}_skip(ring, i)"
+
+    def finish(self) -> Iterator[str]:
+        """Store O."""
+        for t in self.tiles:
+            yield f"    tiles.finish({t}, barrier_id={self.first_barrier} + {t}.subtile)"
 
     @property
     def sections(self) -> Sequence[Callable[[], Iterator[str]]]:
@@ -74,8 +83,7 @@ class HopperRole(RolePrinter):
         release = [f"    {line}" for line in self.q_is_free()]
         if not self.o_is_q and not self.released():
             yield from release
-        for t in self.tiles:
-            yield f"    tiles.finish({t}, barrier_id={self.first_barrier} + {t}.subtile)"
+        yield from self.finish()
         if self.o_is_q:
             yield from release
 

@@ -12,7 +12,7 @@ from cutlass.cute.nvgpu import cpasync
 
 from twill.emit.tiles.barriers import BARRIER_BYTES, NamedBarrier, Ring, RingShape, initialize
 
-__all__ = ["Block", "Buffer", "Operands", "Tiles", "enter", "grid", "heads_together", "operands", "smem_bytes"]
+__all__ = ["Block", "Buffer", "Operands", "Tiles", "enter", "grid", "heads_together", "operands", "padded", "smem_bytes"]
 
 ANNOUNCED = 2
 """Work tiles that a block can have announced and not all of its warps read yet."""
@@ -24,6 +24,11 @@ MMA_DEPTH = 16
 """What one MMA multiplies of a 16-bit operand."""
 FRAME = "frame"
 """Storage for barriers and announced work tiles, where the schedule reserves SMEM for them between its buffers."""
+
+
+def padded(head_dim: int) -> int:
+    """A head dim rounded up to the depth of an MMA."""
+    return -(-head_dim // MMA_DEPTH) * MMA_DEPTH
 
 
 @dataclass(frozen=True)
@@ -63,11 +68,11 @@ class Tiles:
 
     @property
     def columns(self) -> int:
-        return -(-self.head_dim // MMA_DEPTH) * MMA_DEPTH
+        return padded(self.head_dim)
 
     @property
     def columns_v(self) -> int:
-        return -(-self.head_dim_v // MMA_DEPTH) * MMA_DEPTH
+        return padded(self.head_dim_v)
 
     @property
     def rows(self) -> int:

@@ -11,10 +11,10 @@ from cutlass.cute.nvgpu import cpasync
 from twill.emit.sm100.tiles import memory
 from twill.emit.sm100.tiles.barriers import arrive_slot, wait_slot
 from twill.emit.sm100.tiles.block import ROWS
-from twill.emit.sm100.tiles.exponential import pack
 from twill.emit.sm100.tiles.rows import Rows
 from twill.emit.sm100.tiles.softmax import NEVER, WIDTH
 from twill.emit.tiles.iteration import Iteration
+from twill.emit.tiles.words import pack
 
 __all__ = ["finish", "leave", "total"]
 

@@ -9,7 +9,7 @@ import cutlass.cute as cute
 from cutlass._mlir.dialects import llvm
 from cutlass.cutlass_dsl import T
 
-__all__ = ["exp2_pair", "pack", "polynomial_pair", "uses_polynomial"]
+__all__ = ["exp2_pair", "polynomial_pair", "uses_polynomial"]
 
 Pair = tuple[Any, Any]
 
@@ -51,14 +51,3 @@ def polynomial_pair(x: Pair) -> Pair:
     y = cute.arch.fma_packed_f32x2(f, y, c1)
     y = cute.arch.fma_packed_f32x2(f, y, (cutlass.Float32(1.0),) * 2)
     return _with_exponent(y[0], rounded[0]), _with_exponent(y[1], rounded[1])
-
-
-def pack(low: Any, high: Any, dtype: Any) -> Any:
-    """Two values in the input's type as one 32-bit word, rounded to nearest even."""
-    name = "bf16x2" if dtype is cutlass.BFloat16 else "f16x2"
-    operands = [cutlass.Float32(high).ir_value(), cutlass.Float32(low).ir_value()]
-    word = llvm.inline_asm(
-        T.i32(), operands, f"cvt.rn.{name}.f32 $0, $1, $2;", "=r,f,f",
-        has_side_effects=False, is_align_stack=False, asm_dialect=llvm.AsmDialect.AD_ATT,
-    )  # fmt: skip
-    return cutlass.Int32(word)

@@ -10,9 +10,10 @@ from cutlass._mlir.dialects import llvm
 from cutlass.cutlass_dsl import T
 
 from twill.emit.sm100.tiles import memory
-from twill.emit.sm100.tiles.exponential import exp2_pair, pack, polynomial_pair, uses_polynomial
+from twill.emit.sm100.tiles.exponential import exp2_pair, polynomial_pair, uses_polynomial
 from twill.emit.sm100.tiles.rows import Rows, grow_older
 from twill.emit.tiles.iteration import Iteration, index_of, place
+from twill.emit.tiles.words import pack
 
 __all__ = ["exp2", "rescale", "rescale_if_grown", "row_max", "row_sum"]
 

@@ -85,11 +85,15 @@ def consumer(b: Block, subtile: Any, scores: int = 1, factors: int = 1) -> Consu
     )  # fmt: skip
 
 
-def begin_work(x: Consumer, work: Work, whole: bool = False) -> Consumer:
-    """The fragments at work on their rows of a work tile, with O = 0 and no key seen yet; ``whole``: in step with all its rows."""
+def _clear(x: Consumer) -> None:
     x.o.fill(0.0)
     x.row_max.fill(-cutlass.Float32.inf)
     x.row_sum.fill(0.0)
+
+
+def begin_work(x: Consumer, work: Work, whole: bool = False) -> Consumer:
+    """The fragments at work on their rows of a work tile, with O = 0 and no key seen yet; ``whole``: in step with all its rows."""
+    _clear(x)
     return replace(x, work=work if whole else sub_tile(x.block, work, x.subtile))
 
 
@@ -104,9 +108,7 @@ def coming(x: Consumer, turn: Iteration, number: Any) -> Work:
 def take(x: Consumer, work: Work) -> None:
     """Put the fragments to work on another work tile, with O = 0 and no key seen yet."""
     hold(x.work, work)
-    x.o.fill(0.0)
-    x.row_max.fill(-cutlass.Float32.inf)
-    x.row_sum.fill(0.0)
+    _clear(x)
 
 
 def joins(x: Consumer, work: Work) -> Any:

@@ -6,11 +6,10 @@ from typing import Any
 
 import cutlass
 import cutlass.cute as cute
-from cutlass._mlir.dialects import llvm
-from cutlass.cutlass_dsl import T
 
 from twill.emit.sm90.tiles.mma import Consumer, grow_older
 from twill.emit.tiles.iteration import Iteration, index_of
+from twill.emit.tiles.words import pack
 
 __all__ = ["convert", "exp2", "quad", "rescale", "rescale_if_grown", "row_max", "row_sum"]
 
@@ -98,17 +97,6 @@ def row_sum(x: Consumer, i: Iteration, scores: int = 0, factors: int = 0) -> Non
         x.row_sum[row] = cute.math.fma(x.row_sum[row], x.factor[factors][row], chains[0] + chains[1])
 
 
-def _pack(low: Any, high: Any, dtype: Any) -> Any:
-    """Two values in the input's type as one 32-bit word, rounded to nearest even."""
-    name = "bf16x2" if dtype is cutlass.BFloat16 else "f16x2"
-    operands = [cutlass.Float32(high).ir_value(), cutlass.Float32(low).ir_value()]
-    word = llvm.inline_asm(
-        T.i32(), operands, f"cvt.rn.{name}.f32 $0, $1, $2;", "=r,f,f",
-        has_side_effects=False, is_align_stack=False, asm_dialect=llvm.AsmDialect.AD_ATT,
-    )  # fmt: skip
-    return cutlass.Int32(word)
-
-
 def convert(x: Consumer, i: Iteration, scores: int = 0) -> None:
     """Exponentials in the input's type, in the order of the A operand (which is that of the accumulator).
 
@@ -116,7 +104,7 @@ def convert(x: Consumer, i: Iteration, scores: int = 0) -> None:
     """
     s = x.scores[scores]
     for v in range(0, x.block.tiles.keys // 2, 2):
-        x.packed[v // 2] = _pack(s[v], s[v + 1], x.block.dtype)
+        x.packed[v // 2] = pack(s[v], s[v + 1], x.block.dtype)
 
 
 def _scale(o: Any, factor: Any) -> None:

@@ -11,7 +11,7 @@ import cutlass.cute as cute
 from cutlass.cute.nvgpu import cpasync
 
 from twill.emit.tiles.barriers import NamedBarrier, RingShape
-from twill.emit.tiles.block import ANNOUNCED, L2_BYTES, MMA_DEPTH, WORDS, Buffer, _ends, _rings, _smem_tensor, _start
+from twill.emit.tiles.block import ANNOUNCED, L2_BYTES, WORDS, Buffer, _ends, _rings, _smem_tensor, _start, padded
 
 __all__ = ["Block", "Operands", "Tiles", "Workspace", "enter", "grid", "operands", "workspace_floats", "workspace_of"]
 
@@ -51,11 +51,11 @@ class Tiles:
 
     @property
     def columns(self) -> int:
-        return -(-self.head_dim // MMA_DEPTH) * MMA_DEPTH
+        return padded(self.head_dim)
 
     @property
     def columns_v(self) -> int:
-        return -(-self.head_dim_v // MMA_DEPTH) * MMA_DEPTH
+        return padded(self.head_dim_v)
 
     @property
     def sub_keys(self) -> int:

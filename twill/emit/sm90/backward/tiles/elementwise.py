@@ -10,9 +10,9 @@ from cutlass.cute.nvgpu import warp
 
 from twill.emit.sm90.backward.tiles.block import HEIGHT, LETTERS
 from twill.emit.sm90.backward.tiles.fragments import Scores, qk_mma, turned
-from twill.emit.sm90.tiles.softmax import _pack
 from twill.emit.tiles.barriers import meet
 from twill.emit.tiles.iteration import Iteration, index_of, place
+from twill.emit.tiles.words import pack
 
 __all__ = ["convert", "dscore", "exp2", "read_dpsum", "read_lse", "store_ds"]
 
@@ -79,7 +79,7 @@ def exp2(x: Scores, i: Iteration, masked: bool) -> None:
 def convert(x: Scores, i: Iteration) -> None:
     """P in the input's type, in the order of the A operand (which is that of the accumulator)."""
     for v in range(0, x.block.tiles.queries // 2, 2):
-        x.p_packed[v // 2] = _pack(x.s[v], x.s[v + 1], x.block.dtype)
+        x.p_packed[v // 2] = pack(x.s[v], x.s[v + 1], x.block.dtype)
 
 
 def dscore(x: Scores, i: Iteration) -> None:
@@ -87,7 +87,7 @@ def dscore(x: Scores, i: Iteration) -> None:
     for v in range(0, x.block.tiles.queries // 2, 2):
         for e in (v, v + 1):
             x.dp[e] = x.s[e] * (x.dp[e] - x.dpsum[_query(e)])
-        x.ds_packed[v // 2] = _pack(x.dp[v], x.dp[v + 1], x.block.dtype)
+        x.ds_packed[v // 2] = pack(x.dp[v], x.dp[v + 1], x.block.dtype)
 
 
 def store_ds(x: Scores, i: Iteration, meet_first: bool = False) -> None:
