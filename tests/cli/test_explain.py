@@ -24,6 +24,8 @@ def test_refutation_names_a_minimal_core(twill: Twill, tmp_path: Path) -> None:
     assert from_file.code == 0
     assert f"no schedule with I = {schedule['ii_cycles'] - 1} exists" in from_file.out
     assert "memory: live buffers fit their memory" in from_file.out
+    assert from_file.out.startswith("I = 2839 cycles. Bottleneck: no unit alone")
+    assert "Predicted: 1623 TFLOP/s, 72.1% of the matrix peak" in from_file.out
     again = twill("explain", "--arch", "sm100", "attn_fwd", "--head-dim", "128")
     assert again.out == from_file.out
 

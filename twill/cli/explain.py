@@ -27,10 +27,9 @@ def explain_command(arguments: SolveArguments, *, ii_cycles: int | None, timeout
     TwillError : bad input, a schedule that is not legal, a solver that died, or time that ran out.
     """
     refuse_bad_numbers(timeout_s)
-    proof: ProofStep | None = None
+    schedule: Schedule | None = None
     if _is_schedule(arguments.target):
         request, schedule = _from_file(arguments)
-        proof = schedule.proof.ii
     else:
         request = resolve(arguments)
         _refuse_ii(ii_cycles, request.options.time_unit_cycles)
@@ -39,8 +38,11 @@ def explain_command(arguments: SolveArguments, *, ii_cycles: int | None, timeout
             if not outcome.schedules:
                 print_nothing_found(request, outcome, timeout_s)
                 return EXIT_REFUSED if outcome.status == "infeasible" else EXIT_UNKNOWN
-            proof = outcome.schedules[0].proof.ii
+            schedule = outcome.schedules[0]
     _refuse_ii(ii_cycles, request.options.time_unit_cycles)
+    if schedule is not None and ii_cycles is None:
+        _print_what_it_is(request, schedule)
+    proof = schedule.proof.ii if schedule is not None else None
     if ii_cycles is None and proof is not None and proof.by != "refutation":
         return _without_search(request, proof)
     asked = ii_cycles if ii_cycles is not None else (proof.refuted_cycles if proof else None)
@@ -75,6 +77,16 @@ def _from_file(arguments: SolveArguments) -> tuple[Request, Schedule]:
     machine = machine_of_schedule(schedule.machine.name, arguments.machine)
     checked(schedule, machine)
     return Request(schedule.graph, machine, schedule.options, schedule.provenance.command), schedule
+
+
+def _print_what_it_is(request: Request, schedule: Schedule) -> None:
+    """For attention: the interval, what limits it, and what that makes of the chip."""
+    from twill.view.words import bottleneck, throughput_in_words
+
+    speed = throughput_in_words(schedule.graph, request.machine, schedule.ii_cycles)
+    if speed is not None:
+        sys.stdout.write(f"I = {schedule.ii_cycles} cycles. Bottleneck: {bottleneck(schedule)}.\n")
+        sys.stdout.write(f"Predicted: {speed} in the steady state; prologue, epilogue and the last wave not counted.\n")
 
 
 def _refuse_ii(ii_cycles: int | None, unit: int) -> None:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from twill.errors import MachineError, UsageError
 
-__all__ = ["ARCH_DEFAULT_MACHINE", "Figure", "Machine", "Memory", "RegisterFile", "Unit", "load_machine", "machine_names"]
+__all__ = ["ARCH_DEFAULT_MACHINE", "Chip", "Figure", "Machine", "Memory", "RegisterFile", "Unit", "load_machine", "machine_names"]
 
 ARCH_DEFAULT_MACHINE: Mapping[str, str] = {"sm90": "h200", "sm100": "b200", "sm103": "b300"}
 """The machine that ``--arch`` stands for."""
@@ -87,6 +87,13 @@ class RegisterFile(_Frozen):
     max_warps: Figure
 
 
+class Chip(_Frozen):
+    """What makes throughput of cycles: how many multiprocessors, at which clock. No schedule depends on it, so no hash does."""
+
+    multiprocessors: Figure
+    clock: Figure
+
+
 class Machine(_Frozen):
     """A machine description.
 
@@ -96,6 +103,7 @@ class Machine(_Frozen):
     mma_warps : warps that must issue a matrix instruction together (4 for wgmma, 1 for tcgen05).
     max_ctas : thread blocks that may share one matrix instruction.
     costs : rates, latencies, contention factors and hand-over costs, by dotted name.
+    chip : the chip as a whole, None where the file says nothing of it.
     """
 
     schema_version: Literal[1]
@@ -110,6 +118,7 @@ class Machine(_Frozen):
     memories: dict[str, Memory]
     registers: RegisterFile
     costs: dict[str, Figure]
+    chip: Chip | None = Field(default=None, exclude=True)
 
     def cost(self, name: str) -> float:
         """The value of a cost figure.

@@ -137,8 +137,8 @@ class Problem:
     """What every query is about.
 
     Sizes of buffers are rounded up to the alignment. ``team`` gives, for every op, the first op that must share its group;
-    ``apart`` holds the pairs of teams that must not. ``paths`` keeps
-    longest paths by I (see `twill.solver.bounds`), which copies with fewer groups share.
+    ``apart`` holds the pairs of teams that must not. ``order`` is what an order given from outside asks for beside the
+    edges (`twill.solver.ordered`). ``paths`` keeps longest paths by I (see `twill.solver.bounds`), which copies with fewer groups share.
     """
 
     graph: LoopGraph
@@ -157,6 +157,7 @@ class Problem:
     rules: frozenset[str]
     team: tuple[int, ...]
     apart: frozenset[tuple[int, int]]
+    order: tuple[EdgeSpec, ...] = ()
     paths: dict[tuple[int, bool], list[list[int]] | None] = field(default_factory=dict, compare=False, repr=False)
 
     @property

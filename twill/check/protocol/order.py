@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from twill.errors import ScheduleFileError
 
-__all__ = ["Measured", "Order", "OrderGraph", "OrderRole", "Step", "parse_order"]
+__all__ = ["Measured", "Order", "OrderGraph", "OrderRole", "Published", "Step", "parse_order"]
 
 
 class _Frozen(BaseModel):
@@ -66,6 +66,13 @@ class Measured(_Frozen):
     source: str
 
 
+class Published(_Frozen):
+    """TFLOP/s of a whole kernel that others report for this order, and where."""
+
+    tflops: float = Field(gt=0)
+    source: str
+
+
 class Order(_Frozen):
     """What every role does in one period, in order."""
 
@@ -75,6 +82,7 @@ class Order(_Frozen):
     graph: OrderGraph
     roles: tuple[OrderRole, ...] = Field(min_length=1)
     measured: Measured | None = None
+    published: tuple[Published, ...] = ()
 
 
 def parse_order(text: str, origin: str) -> Order:

@@ -48,6 +48,7 @@ def encode(p: Problem, ii: int, horizon: int, lazy: Lazy, margin: int = 0) -> En
     groups.uniqueness(p, f)
     groups.separation(p, f)
     families.dependence(p, f)
+    families.order(p, f)
     if p.on("queueing"):
         families.late(p, f, "queueing", margin)
     if p.on("capacity"):

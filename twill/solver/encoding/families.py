@@ -16,7 +16,8 @@ from twill.solver.problem import BufferSpec, Problem, UnitUse
 from twill.solver.queues import rivals, waiting
 
 __all__ = [
-    "apart", "capacity", "completion", "concurrency", "copies", "dependence", "late", "lifetimes", "memory", "symmetry",
+    "apart", "capacity", "completion", "concurrency", "copies", "dependence", "late", "lifetimes", "memory", "order",
+    "symmetry",
 ]  # fmt: skip
 
 
@@ -42,6 +43,12 @@ def dependence(p: Problem, f: Formula) -> None:
             f.add(("hand-over", e.label), s if e.cross > e.same else -s, dear)
         elif e.same > e.cross:
             f.require(("hand-over", e.label), dear)
+
+
+def order(p: Problem, f: Formula) -> None:
+    """What an order given from outside asks for: one op of a group behind another."""
+    for e in p.order:
+        f.require(("dependence", e.label), Diff(e.dst, e.src, e.cheapest, -e.distance))
 
 
 def late(p: Problem, f: Formula, rule: str, margin: int) -> None:

@@ -65,10 +65,12 @@ def same(p: Problem, f: Formula, u: int, v: int) -> int | None:
 
 
 def separation(p: Problem, f: Formula) -> None:
-    """Rules variable-latency, exposed-wait and blocking: pairs that never share a group."""
+    """Rules variable-latency, exposed-wait and blocking, and an order given from outside: pairs that never share a group."""
     seen = set()
     for u, v in itertools.combinations(range(len(p.ops)), 2):
         rule = separating_rule(p.ops, p.rules, u, v)
+        if rule is None and p.order and p.separated(u, v):
+            rule = "uniqueness"
         pair = (p.team[u], p.team[v])
         if rule is None or pair in seen:
             continue
