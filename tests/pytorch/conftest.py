@@ -92,6 +92,6 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[PaperGpu]:
     monkeypatch.setattr(plan, "target_of", lambda device: Target("sm90", SM_COUNT, -1))
     monkeypatch.setattr(plan, "function_of", function_of)
     monkeypatch.setattr(plan, "counter_of", lambda device: torch.zeros(1, dtype=torch.int32))
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: -1)
+    monkeypatch.setattr(plan, "current_device", lambda: -1)
     yield paper
     plan._plans.clear()

@@ -16,6 +16,11 @@ class Machine:
     stream: int = 0
     capturing: bool = False
     made: int = 0
+    questions: int = 0
+
+    def asked(self) -> bool:
+        self.questions += 1
+        return self.capturing
 
 
 @pytest.fixture
@@ -28,7 +33,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
     monkeypatch.setattr(counters, "_counters", {})
     monkeypatch.setattr(counters, "_new", new)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: here.capturing)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: here.asked())
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: here.stream, raising=False)
     return here
 
@@ -50,9 +55,19 @@ def test_one_a_device(machine: Machine) -> None:
 
 def test_a_graph_gets_a_new_one_for_every_launch(machine: Machine) -> None:
     """It may be replayed while the stream that it was captured on is used again."""
+    machine.stream = 7
     before = counter_of(0)
     machine.capturing = True
     inside = [counter_of(0), counter_of(0)]
     machine.capturing = False
     assert len({id(x) for x in (before, *inside)}) == 3
     assert counter_of(0) is before
+
+
+def test_the_default_stream_is_never_captured(machine: Machine) -> None:
+    """Which saves a question a call."""
+    counter_of(0)
+    assert machine.questions == 0
+    machine.stream = 7
+    counter_of(0)
+    assert machine.questions == 1

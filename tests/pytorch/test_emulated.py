@@ -47,7 +47,7 @@ def gpu(emulated: Make, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(plan, "target_of", lambda device: Target("sm90", SM_COUNT, -1))
     monkeypatch.setattr(plan, "function_of", lambda kernel, dtype, causal, lse: emulated(kernel.path, dtype, causal, lse))
     monkeypatch.setattr(plan, "counter_of", lambda device: torch.zeros(1, dtype=torch.int32))
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: -1)
+    monkeypatch.setattr(plan, "current_device", lambda: -1)
     yield
     plan._plans.clear()
 

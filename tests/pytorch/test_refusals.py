@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
 import twill
 from tests.pytorch.conftest import PaperGpu
@@ -23,6 +26,7 @@ def _x(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
 GOOD = (2, 4, 4, 64)
 CASES: dict[str, tuple[Callable[[], object], str]] = {
     "three dimensions": (lambda: twill.attention(_x(2, 4, 64), _x(*GOOD), _x(*GOOD)), r"q has 3 dimensions\n.*\(batch, seq, heads, dim\)"),
+    "sparse": (lambda: twill.attention(_x(*GOOD).to_sparse(), _x(*GOOD), _x(*GOOD)), r"q has layout torch\.sparse_coo\n.*dense"),
     "float32": (lambda: twill.attention(*(_x(*GOOD, dtype=torch.float32),) * 3), r"q is torch\.float32\n.*torch\.bfloat16 or"),
     "mixed types": (
         lambda: twill.attention(_x(*GOOD), _x(*GOOD, dtype=torch.float16), _x(*GOOD)), r"k is torch\.float16 and q is torch\.bfloat16"),
@@ -56,10 +60,18 @@ CASES: dict[str, tuple[Callable[[], object], str]] = {
 }  # fmt: skip
 
 
+class Passing(TorchFunctionMode):
+    """Changes nothing, but is there: calls go through the operator."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("way", [nullcontext, Passing], ids=["straight", "operator"])
 @pytest.mark.parametrize("name", CASES)
-def test_said_before_anything_is_launched(gpu: PaperGpu, name: str) -> None:
+def test_said_before_anything_is_launched(gpu: PaperGpu, name: str, way: Callable[[], AbstractContextManager[object]]) -> None:
     call, message = CASES[name]
-    with pytest.raises(AttentionError, match=message):
+    with way(), pytest.raises(AttentionError, match=message):
         call()
     assert not gpu.calls
 

@@ -6,6 +6,9 @@ import torch
 
 __all__ = ["counter_of"]
 
+LEGACY = 0
+"""The default stream, which cannot be captured (CUDA runtime API, cudaStreamBeginCapture)."""
+
 _counters: dict[tuple[int, int], torch.Tensor] = {}
 
 
@@ -15,9 +18,10 @@ def counter_of(device: int) -> torch.Tensor:
     Launches of one stream follow each other and share theirs. One captured into a CUDA graph gets its own, cleared by the graph: the
     graph may be replayed on any stream.
     """
-    if torch.cuda.is_current_stream_capturing():
+    stream = torch._C._cuda_getCurrentRawStream(device)
+    if stream != LEGACY and torch.cuda.is_current_stream_capturing():
         return _new(device)
-    key = (device, torch._C._cuda_getCurrentRawStream(device))
+    key = (device, stream)
     counter = _counters.get(key)
     if counter is None:
         counter = _counters[key] = _new(device)

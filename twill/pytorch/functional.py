@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Literal, overload
 
 import torch
+from torch.compiler import is_compiling
 
 from twill.pytorch import catalogue
 from twill.pytorch.catalogue import KernelFile, read_kernel
+from twill.pytorch.eager import nothing_looks_on, wants_gradients
 from twill.pytorch.errors import AttentionError
 from twill.pytorch.libraries import set_libraries
 from twill.pytorch.op import attention_fwd, attention_fwd_lse
-from twill.pytorch.plan import forget_plans
+from twill.pytorch.plan import forget_plans, forward
 
 __all__ = ["attention", "register_kernel", "scaled_dot_product_attention", "unregister_kernel", "use_libraries"]
 
@@ -63,6 +65,9 @@ def attention(
         head dim for which there is no kernel.
     BuildError : the kernel cannot be compiled.
     """
+    if not is_compiling() and nothing_looks_on(q, k, v) and not wants_gradients(q, k, v):
+        o, lse = forward(q, k, v, softmax_scale, causal, return_lse)
+        return o if lse is None else (o, lse)
     if return_lse:
         return attention_fwd_lse(q, k, v, softmax_scale, causal)
     return attention_fwd(q, k, v, softmax_scale, causal)

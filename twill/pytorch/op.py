@@ -24,12 +24,14 @@ _library.define(f"attention_fwd_lse{ARGUMENTS} -> (Tensor, Tensor)", tags=_tags)
 
 
 def _run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: float | None, causal: bool) -> torch.Tensor:
+    refuse_gradients(q, k, v)
     return forward(q, k, v, softmax_scale, causal, False)[0]
 
 
 def _run_lse(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: float | None, causal: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    refuse_gradients(q, k, v)
     o, lse = forward(q, k, v, softmax_scale, causal, True)
     if lse is None:
         raise AttentionError("the log-sum-exp was asked for and not made", "report this: it is a mistake of twill")

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+from torch import empty_like
 
 from twill.pytorch.counters import counter_of
+from twill.pytorch.eager import wants_gradients
 from twill.pytorch.errors import AttentionError
 from twill.pytorch.libraries import function_of
 from twill.pytorch.operands import ALIGNMENT_BYTES, AS_IT_IS, Layout, Shapes, layout_of, shapes_of, shared_heads
 from twill.pytorch.selection import Workload, choose
-from twill.pytorch.target import Target, target_of
+from twill.pytorch.target import Target, current_device, target_of
 
 __all__ = ["Plan", "forget_plans", "forward", "refuse_gradients"]
 
@@ -39,8 +41,9 @@ class Plan:
     """How calls of one signature run. ``function`` is ``None`` if there are no keys or nothing to write."""
 
     function: Callable[..., Any] | None
-    output: tuple[int, int, int, int]
-    lse: tuple[int, int, int] | None
+    o: torch.Tensor
+    lse: torch.Tensor | None
+    """What results are like: tensors without memory, for to make one like another takes half as long as to make one from sizes."""
     scale: float
     target: Target
     layouts: tuple[Layout, Layout, Layout]
@@ -72,7 +75,7 @@ def forget_plans() -> None:
 
 def refuse_gradients(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
     """Raise an `AttentionError` if the result would have to be differentiable: there is no backward yet."""
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+    if wants_gradients(q, k, v):
         raise AttentionError(
             "q, k or v requires a gradient, and attention has no backward yet", "call it under torch.no_grad(), or pass x.detach()"
         )
@@ -85,36 +88,44 @@ def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: fl
     ------
     AttentionError : before anything is launched, whatever is wrong with the operands.
     """
-    refuse_gradients(q, k, v)
-    key = (
-        q.shape, q.stride(), q.dtype, q.device, k.shape, k.stride(), k.dtype, k.device, v.shape, v.stride(), v.dtype, v.device,
-        causal, with_lse,
-    )  # fmt: skip
-    plan = _plans.get(key)
-    if plan is None:
-        plan = _make_plan(q, k, v, causal, with_lse)
-        if len(_plans) >= MOST_PLANS:
-            _plans.clear()
-        _plans[key] = plan
+    plan = _plan_of(q, k, v, causal, with_lse)
     scale = plan.scale
     if softmax_scale is not None:
         scale = softmax_scale
         if not 0.0 < scale < math.inf:
             raise AttentionError(f"softmax_scale is {scale}", "it must be positive and finite; for a negative one negate q")
-    o = q.new_empty(plan.output)
-    lse = None if plan.lse is None else q.new_empty(plan.lse, dtype=torch.float32)
+    o = empty_like(plan.o)
+    lse = None if plan.lse is None else empty_like(plan.lse)
     if plan.function is None:
         o.zero_()
         return o, None if lse is None else lse.fill_(-math.inf)
     if not plan.as_they_are or (q.data_ptr() | k.data_ptr() | v.data_ptr()) & UNALIGNED:
         q, k, v = plan.operands((q, k, v))
     target = plan.target
-    if target.index == torch.cuda.current_device():
+    if target.index == current_device():
         plan.function(q, k, v, o, lse, counter_of(target.index), scale, target.sm_count)
     else:
         with torch.cuda.device(target.index):
             plan.function(q, k, v, o, lse, counter_of(target.index), scale, target.sm_count)
     return o, lse
+
+
+def _plan_of(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, with_lse: bool) -> Plan:
+    try:
+        key = (
+            q.shape, q.stride(), q.dtype, q.device, k.shape, k.stride(), k.dtype, k.device, v.shape, v.stride(), v.dtype, v.device,
+            causal, with_lse,
+        )  # fmt: skip
+    except RuntimeError:  # there are tensors without strides
+        shapes_of(q, k, v)
+        raise
+    plan = _plans.get(key)
+    if plan is None:
+        plan = _make_plan(q, k, v, causal, with_lse)
+        if len(_plans) >= MOST_PLANS:
+            _plans.clear()
+        _plans[key] = plan
+    return plan
 
 
 def _make_plan(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, with_lse: bool) -> Plan:
@@ -126,15 +137,23 @@ def _make_plan(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, 
         )
     )  # fmt: skip
     _refuse_sizes(shapes, kernel.rows)
-    scale, lse = shapes.head_dim**-0.5, shapes.lse if with_lse else None
+    scale, o = shapes.head_dim**-0.5, _like(q, shapes.output, q.dtype)
+    lse = _like(q, shapes.lse, torch.float32) if with_lse else None
     if 0 in shapes.output or shapes.seqlen_k == 0:
-        return Plan(None, shapes.output, lse, scale, target, (AS_IT_IS, AS_IT_IS, AS_IT_IS), True, False)
+        return Plan(None, o, lse, scale, target, (AS_IT_IS, AS_IT_IS, AS_IT_IS), True, False)
     function = function_of(kernel, DTYPE_NAMES[q.dtype], causal, with_lse)
     shared = shared_heads(k.shape, k.stride(), v.stride())
     if shared:
         k, v = k[:, :, :1], v[:, :, :1]
     layouts = (_layout(q), _layout(k), _layout(v))
-    return Plan(function, shapes.output, lse, scale, target, layouts, not shared and layouts == (AS_IT_IS,) * 3, shared)
+    return Plan(function, o, lse, scale, target, layouts, not shared and layouts == (AS_IT_IS,) * 3, shared)
+
+
+def _like(q: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """A contiguous tensor on the device of q, without memory."""
+    made = q.new_empty(shape, dtype=dtype)
+    made.untyped_storage().resize_(0)
+    return made
 
 
 def _layout(x: torch.Tensor) -> Layout:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -9,7 +10,10 @@ import torch
 
 from twill.pytorch.errors import AttentionError
 
-__all__ = ["Target", "target_of"]
+__all__ = ["Target", "current_device", "target_of"]
+
+current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
+"""``torch.cuda.current_device`` without looking whether CUDA is initialized: where there is a tensor on a GPU, it is."""
 
 ARCHITECTURES = {(9, 0): "sm90", (10, 0): "sm100", (10, 3): "sm103"}
 """Compute capabilities by the names of `twill list machines`. They are exact: sm90 code with wgmma runs on 9.0 alone."""
