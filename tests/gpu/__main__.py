@@ -11,7 +11,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.watchdog import Child, Failed
@@ -39,7 +39,20 @@ def _chosen(pattern: str, files: Sequence[Path]) -> list[Case]:
     return [c for k in read for c in of_kernel(str(k.path), k.head_dim, k.head_dim_v) if re.search(pattern, c.name)]
 
 
-def _cases(cases: Sequence[Case], deadline: float, records: list[dict[str, object]]) -> tuple[int, int]:
+class Records(list[dict[str, object]]):
+    """What was found, written after every case: a run that is ended from outside leaves all that it had found."""
+
+    def __init__(self, path: Path | None) -> None:
+        super().__init__()
+        self.path = path
+
+    def note(self, case: str, failure: str, found: Mapping[str, object], began: float) -> None:
+        self.append({"case": case, "failure": failure, "found": dict(found), "seconds": round(time.monotonic() - began, 3)})
+        if self.path:
+            self.path.write_text(json.dumps(self, indent=1) + "\n", encoding="utf-8")
+
+
+def _cases(cases: Sequence[Case], deadline: float, records: Records) -> tuple[int, int]:
     """Ask them all; failures, and cases for which there was no time."""
     child, failed = Child("tests.gpu.child"), 0
     worst: dict[str, tuple[float, str]] = {}
@@ -59,14 +72,14 @@ def _cases(cases: Sequence[Case], deadline: float, records: list[dict[str, objec
             used = found.get(rule)
             if isinstance(used, float) and used > worst.get(rule, (-1.0, ""))[0]:
                 worst[rule] = (used, case.name)
-        records.append({"case": case.name, "failure": failure, "found": found, "seconds": round(time.monotonic() - began, 3)})
+        records.note(case.name, failure, found, began)
     child.close()
     for rule, (used, name) in worst.items():
         _say(f"the most of rule {rule} that was used: {used:.3f}, by {name}")
     return failed, 0
 
 
-def _sanitize(pattern: str, deadline: float, records: list[dict[str, object]]) -> tuple[int, int]:
+def _sanitize(pattern: str, deadline: float, records: Records) -> tuple[int, int]:
     failed = 0
     runs = [r for r in RUNS if re.search(pattern, r.name)]
     for n, run in enumerate(runs):
@@ -79,7 +92,7 @@ def _sanitize(pattern: str, deadline: float, records: list[dict[str, object]]) -
             failed, failure = failed + 1, str(error)
             _say(f"FAILED {failure}")
         _say(f"{run.name}: {'failed' if failure else 'clean'} ({time.monotonic() - began:.1f} s)")
-        records.append({"case": run.name, "failure": failure, "found": {}, "seconds": round(time.monotonic() - began, 3)})
+        records.note(run.name, failure, {}, began)
     return failed, 0
 
 
@@ -92,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-sanitizer", action="store_true", help="leave compute-sanitizer out")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found")
     given = parser.parse_args(arguments)
-    deadline, records = time.monotonic() + given.budget, list[dict[str, object]]()
+    deadline, records = time.monotonic() + given.budget, Records(given.json)
     failed, left = _cases(_chosen(given.only, given.kernel), deadline, records)
     if not given.no_sanitizer and not given.kernel:
         try:
@@ -101,8 +114,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except FileNotFoundError as error:
             _say(f"FAILED {error}")
             failed += 1
-    if given.json:
-        given.json.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
     passed = len(records) - sum(bool(r["failure"]) for r in records)
     _say(f"{passed} passed, {failed} failed, {left} not asked for want of time")
     return 1 if failed or left else 0

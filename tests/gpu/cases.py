@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import product
 
+from tests.gpu import regenerated
+
 __all__ = ["HEAD_DIMS", "PAIRS", "Case", "everything", "grid", "of_kernel"]
 
 HEAD_DIMS = ((64, 64), (96, 96), (128, 128), (192, 128), (256, 256))
@@ -26,7 +28,10 @@ LONG = 2048
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One check of one kernel; ``detail`` says what else the check needs to know, ``kernel`` a file to register first."""
+    """One check of one kernel; ``detail`` says what else the check needs to know, ``kernel`` a file to register first.
+
+    Instead of a file it may be `regenerated.ANOTHER`.
+    """
 
     check: str
     head_dim: int = 128
@@ -75,6 +80,16 @@ def of_kernel(path: str, head_dim: int, head_dim_v: int) -> Iterator[Case]:
         yield Case("repeats", head_dim, head_dim_v, causal=causal, kernel=path, timeout_s=120.0)
 
 
+REGENERATED_PAIRS = ((1, 1), (3, 1), (63, 65), (65, 300), (129, 127), (193, 193), (239, 1), (512, 513), (1023, 1024), (5, 0))
+
+
+def _regenerated() -> Iterator[Case]:
+    """Kernels of other head dims: fewer pairs of lengths, for they are printed by what prints the others."""
+    for n, (d, dtype, causal, pair) in enumerate(product(regenerated.HEAD_DIMS, ("bf16", "fp16"), (False, True), REGENERATED_PAIRS)):
+        kv_heads = KV_HEADS[n % len(KV_HEADS)]
+        yield Case("values", d, d, dtype, causal, 9, HEADS, kv_heads, *pair, kernel=regenerated.ANOTHER, timeout_s=360.0)
+
+
 LAYOUTS = (
     "heads outside", "batch inside", "one of three packed", "every second position", "part of wider heads", "dim not contiguous",
     "odd row stride", "data off by one element", "batch expanded", "sequence expanded", "all expanded",
@@ -85,6 +100,7 @@ HOSTILE = ("large scores", "equal scores", "rising scores", "falling scores", "o
 def everything() -> Iterator[Case]:
     """All cases, the quick ones first."""
     yield from grid()
+    yield from _regenerated()
     for detail in HOSTILE:
         yield from _every_kernel("hostile", detail=detail, seqlen_q=700, seqlen_k=900)
     for detail in LAYOUTS:

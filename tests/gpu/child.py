@@ -6,21 +6,29 @@ from typing import Any
 
 from benchmarks.watchdog import serve
 from tests.gpu.cases import Case
+from tests.gpu.regenerated import ANOTHER, file_of
 
 registered: set[str] = set()
+
+
+def _register(case: Case) -> None:
+    """Use the kernel of the case, once."""
+    import twill
+
+    path = str(file_of(case.head_dim)) if case.kernel == ANOTHER else case.kernel
+    if path and path not in registered:
+        twill.register_kernel(path)
+        registered.add(path)
 
 
 def answer(question: dict[str, Any]) -> dict[str, object]:
     """What the check of a case found, with all of its work on the GPU done."""
     import torch
 
-    import twill
     from tests.gpu.checks import CHECKS
 
     case = Case(**question)
-    if case.kernel and case.kernel not in registered:
-        twill.register_kernel(case.kernel)
-        registered.add(case.kernel)
+    _register(case)
     found = CHECKS[case.check](case)
     torch.cuda.synchronize()
     return found

@@ -10,8 +10,10 @@ import pytest
 
 from benchmarks.watchdog import Failed
 from tests.gpu import __main__ as entry
-from tests.gpu import sanitizer
-from tests.gpu.cases import PAIRS
+from tests.gpu import regenerated, sanitizer
+from tests.gpu.cases import HEAD_DIMS, PAIRS
+
+FAILING = 36
 
 
 class PaperChild:
@@ -47,13 +49,13 @@ def test_all_cases_and_both_tools(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert entry.main(["--json", str(out)]) == 1
     said = capsys.readouterr().out
     failures = [line for line in said.splitlines() if line.startswith("FAILED")]
-    assert len(failures) == 5 * 2 * 2
+    assert len(failures) == FAILING == (len(HEAD_DIMS) + len(regenerated.HEAD_DIMS)) * 2 * 2
     assert "the most of rule flash that was used: 0.900, by values-d96-" in said
     assert "sanitizer-memcheck: clean" in said
     assert "sanitizer-synccheck: clean" in said
     records = json.loads(out.read_text())
-    assert sum(bool(r["failure"]) for r in records) == 20
-    assert f"{len(records) - 20} passed, 20 failed, 0 not asked" in said
+    assert sum(bool(r["failure"]) for r in records) == FAILING
+    assert f"{len(records) - FAILING} passed, {FAILING} failed, 0 not asked" in said
     assert PaperChild.ended == 3
 
 
@@ -94,3 +96,19 @@ def test_a_kernel_file(capsys: pytest.CaptureFixture[str]) -> None:
     short = [p for p in PAIRS if max(p) <= 2048]
     assert len(PaperChild.asked) == len(short) + 3 + 1
     assert all("-d64-bf16-causal-" in name for name in PaperChild.asked)
+
+
+def test_what_was_found_is_kept_case_by_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is ended from outside leaves what it had found."""
+    out = tmp_path / "found.json"
+
+    def ask(self: PaperChild, name: str, question: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        if PaperChild.asked:
+            raise KeyboardInterrupt
+        PaperChild.asked.append(name)
+        return {}
+
+    monkeypatch.setattr(PaperChild, "ask", ask)
+    with pytest.raises(KeyboardInterrupt):
+        entry.main(["--json", str(out), "--only", "repeats"])
+    assert [r["case"] for r in json.loads(out.read_text())] == PaperChild.asked
