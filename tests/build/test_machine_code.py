@@ -216,3 +216,17 @@ def test_every_instruction_of_arithmetic_is_somebodys() -> None:
         exps = [p for p in loop.period if p.event.name.startswith("EXP")]
         assert len(exps) == 1
         assert loop.turn.families["exp"][0] - len(exps[0].at) == 2
+
+
+def test_issue_slots_of_each_sub_partition() -> None:
+    """Four sub-partitions share the warps of each softmax; single warps make the difference between them."""
+    for name, single in (("sm100_attn_fwd_d64", {"load": 0, "mma": 1}), ("sm90_attn_fwd_d128", {"load": 0})):
+        found = _examined(_listing(name, PLAIN), name)
+        assert [part.number for part in found.issue] == [0, 1, 2, 3]
+        least = found.issue[3].total
+        for part in found.issue:
+            alone = [role for role, where in single.items() if where == part.number]
+            assert set(part.roles) == set(found.issue[3].roles) | set(alone)
+            assert part.total == tuple(x + sum(part.roles[role][i] for role in alone) for i, x in enumerate(least))
+    steady = {loop.role: (loop.turn.shortest, loop.turn.longest) for loop in sorted(found.loops, key=lambda x: -x.turn.longest)}
+    assert least == tuple(3 * x for x in steady["softmax"])

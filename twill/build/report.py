@@ -12,10 +12,11 @@ from twill.build.compiler import Compiled
 from twill.build.errors import BuildError, Problem
 from twill.build.families import counted
 from twill.build.flow import Flow, Loop
+from twill.build.issue import SubPartition, issue_slots
 from twill.build.lint import FEWER_REGISTERS, REPORT_THIS, lint, register_requests, wanted_by
 from twill.build.order import Move, Placed, compared, moves, placed, shape, strays
 from twill.build.ptx import Ptx, read_ptx
-from twill.build.roles import Event, RoleCode, Seat, seats
+from twill.build.roles import Event, RoleCode, Seat, first_warps, seats
 from twill.build.sass import Function, Instruction, parse
 from twill.build.tools import Resources, disassembled, resources
 
@@ -51,7 +52,10 @@ class LoopReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A compiled kernel in numbers. ``problems`` are what the build fails on; ``schedule`` says what its order was compared with."""
+    """A compiled kernel in numbers. ``problems`` are what the build fails on; ``schedule`` says what its order was compared with.
+
+    ``issue`` says for each sub-partition what its warps issue in an iteration, nothing if a role has no loop that is known.
+    """
 
     kernel: str
     variant: str
@@ -62,6 +66,7 @@ class Report:
     instructions: int
     requests: tuple[int, ...]
     loops: tuple[LoopReport, ...]
+    issue: tuple[SubPartition, ...]
     problems: tuple[Problem, ...]
 
 
@@ -145,10 +150,11 @@ def examined(compiled: Compiled, listing: str, program: Mapping[str, Sequence[Ev
     # operations of a backward loop meet at named barriers that the events of a period do not tell yet: its order is not judged
     if compiled.kernel.host == "attn_fwd" and not any(p.kind == "serialised" for p in problems):
         problems += [*wrong, *([] if wrong else _out_of_order(flow, ptx))]
+    issue = issue_slots(places, first_warps(compiled.kernel), ((x.role, (x.turn.shortest, x.turn.longest)) for x in loops))
     return Report(
         kernel=compiled.kernel.name, variant=compiled.variant.name, arch=compiled.arch, schedule=schedule, resources=used,
         launch=compiled.launch, instructions=len(function.instructions), requests=register_requests(function), loops=loops,
-        problems=tuple(problems),
+        issue=issue, problems=tuple(problems),
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from twill.build.errors import BuildError
 from twill.build.kernelfile import KernelFile
 
-__all__ = ["ARITHMETIC", "LOADS", "MMAS", "Event", "RoleCode", "Seat", "seats", "turning"]
+__all__ = ["ARITHMETIC", "LOADS", "MMAS", "Event", "RoleCode", "Seat", "first_warps", "seats", "turning"]
 
 ARITHMETIC = {
     "row_max": ("MAX", "FMNMX"), "exp2": ("EXP", "MUFU.EX2"), "row_sum": ("SUM", "FADD"), "convert": ("CVT", "F2FP"),
@@ -125,12 +125,22 @@ def _passed(skip: ast.FunctionDef | None) -> tuple[Event, ...]:
     return () if skip is None else tuple(_events(skip))
 
 
+def first_warps(kernel: KernelFile) -> dict[str, int]:
+    """The first warp of each role of the schedule."""
+    return {role: warp for role, (_, warp) in _table(ast.parse(kernel.text)).items()}
+
+
 def _served(tree: ast.Module) -> dict[str, str]:
-    """The file's table of roles: the function of each."""
+    """The function of each role."""
+    return {role: function for role, (function, _) in _table(tree).items()}
+
+
+def _table(tree: ast.Module) -> dict[str, tuple[str, int]]:
+    """The file's table of roles: function and first warp of each."""
     for x in tree.body:
         if isinstance(x, ast.Assign) and [ast.unparse(t) for t in x.targets] == ["ROLES"]:
             table: dict[str, tuple[str, int]] = ast.literal_eval(x.value)
-            return {role: function for role, (function, _) in table.items()}
+            return table
     return {}
 
 

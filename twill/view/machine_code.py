@@ -81,6 +81,14 @@ def details(report: Report) -> RenderableType:
 
 
 def _details(report: Report) -> Iterator[RenderableType]:
+    if report.issue:
+        yield Text()
+        yield Text("issue slots an iteration, by sub-partition", style="bold")
+        table = plain_table(("sub-partition", True), ("slots", True), ("of these", False))
+        for part in report.issue:
+            roles = ", ".join(f"{_span(*span)} {role}" for role, span in part.roles.items())
+            table.add_row(str(part.number), _span(*part.total), roles)
+        yield Padding(table, INDENT)
     for loop in report.loops:
         if not loop.period:
             continue
