@@ -10,11 +10,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import re
-import shutil
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -24,12 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.attention_cycles import cycles
-from benchmarks.attention_rows import ROWS, Row
-from benchmarks.contenders import CONTENDERS, PEERS, TWILL
 from benchmarks.markers import REPOSITORY, put, table
-from benchmarks.watchdog import Child, Failed
+from twill.bench.contenders import CONTENDERS
+from twill.bench.figures import geometric_mean, gpu_state, ratio, spread
+from twill.bench.rows import ROWS, Row
+from twill.bench.watchdog import Child, Failed
 
-__all__ = ["PAGE", "geometric_mean", "main", "measure", "report"]
+__all__ = ["PAGE", "main", "measure", "report"]
 
 PAGE = REPOSITORY / "benchmarks" / "RESULTS.md"
 PART = "attention"
@@ -43,27 +41,17 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
-def _smi() -> dict[str, str]:
-    """Driver, limits and clocks as nvidia-smi tells them; empty where it is not there."""
-    asked = ("driver_version", "power.limit", "clocks.sm", "clocks.max.sm", "temperature.gpu", "power.draw")
-    if shutil.which("nvidia-smi") is None:
-        return {}
-    command = ["nvidia-smi", f"--query-gpu={','.join(asked)}", "--format=csv,noheader", "--id=0"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    return dict(zip(asked, (x.strip() for x in done.stdout.split(",")), strict=False)) if done.returncode == 0 else {}
-
-
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Run the rows for as long as there is time; everything that was measured, as data."""
     deadline = time.monotonic() + given.budget
     with closing(Child("benchmarks.attention_child")) as child:
         about = child.ask("versions", {"versions": True}, 60.0)
         record: dict[str, Any] = {**about, "date": f"{datetime.now(UTC):%Y-%m-%d}", "rounds": given.rounds, "rows": []}
-        record["before"] = record["after"] = _smi()
+        record["before"] = record["after"] = gpu_state()
         for row in (row for row in ROWS if re.search(given.rows, row.name)):
             late = time.monotonic() > deadline
             record["rows"].append({"row": row.as_dict(), "failure": LATE} if late else _row(child, row, given, deadline))
-            record["after"] = _smi()
+            record["after"] = gpu_state()
             _keep(record, given.json)
     return record
 
@@ -81,7 +69,7 @@ def _row(child: Child, row: Row, given: argparse.Namespace, deadline: float) -> 
     except Failed as failure:
         _say(f"FAILED {failure}")
         return {"row": row.as_dict(), "failure": str(failure)[-600:]}
-    found["clocks"] = _smi().get("clocks.sm", "")
+    found["clocks"] = gpu_state().get("clocks.sm", "")
     if re.search(given.ncu, row.name) if given.ncu else False:
         found["cycles"] = {}
         for name in found["ms"]:
@@ -99,39 +87,21 @@ def _tflops(row: Row, ms: Sequence[float]) -> float:
     return row.flops / statistics.median(ms) / 1e9
 
 
-def geometric_mean(values: Sequence[float]) -> float:
-    """Of at least one positive value."""
-    return math.exp(statistics.fmean(math.log(v) for v in values))
-
-
-def _spread(ms: Sequence[float]) -> float:
-    return (max(ms) - min(ms)) / statistics.median(ms) * 100
-
-
-def _ratio(ms: Mapping[str, Sequence[float]]) -> tuple[float, str] | None:
-    """Twill's speed over the best peer's, and that peer; ``None`` unless there are both."""
-    peers = {name: statistics.median(ms[name]) for name in PEERS if name in ms}
-    if TWILL not in ms or not peers:
-        return None
-    best = min(peers, key=lambda name: peers[name])
-    return peers[best] / statistics.median(ms[TWILL]), best
-
-
 def _line(entry: Mapping[str, Any], names: Sequence[str]) -> list[str]:
     row = Row(**entry["row"])
     dims = f"{row.head_dim}" if row.head_dim == row.head_dim_v else f"{row.head_dim}/{row.head_dim_v}"
     start = [dims, row.dtype, str(row.seqlen), "causal" if row.causal else "no", f"{row.batch} x {row.heads}"]
     ms = entry.get("ms", {})
-    cells = [f"{_tflops(row, ms[name]):.0f} ({_spread(ms[name]):.0f} %)" if name in ms else "-" for name in names]
-    ratio = _ratio(ms)
-    return [*start, *cells, f"**{ratio[0]:.3f}** of {ratio[1]}" if ratio else "-"]
+    cells = [f"{_tflops(row, ms[name]):.0f} ({spread(ms[name]):.0f} %)" if name in ms else "-" for name in names]
+    found = ratio(ms)
+    return [*start, *cells, f"**{found[0]:.3f}** of {found[1]}" if found else "-"]
 
 
 def report(record: Mapping[str, Any]) -> str:
     """The tables, in Markdown."""
     names = list(CONTENDERS)
     body = [_line(entry, names) for entry in record["rows"]]
-    ratios = {Row(**e["row"]).name: r[0] for e in record["rows"] if (r := _ratio(e.get("ms", {})))}
+    ratios = {Row(**e["row"]).name: r[0] for e in record["rows"] if (r := ratio(e.get("ms", {})))}
     parts = [_setting(record), table(["head dim", "type", "S", "mask", "batch x heads", *names, "twill to the best peer"], body)]
     if ratios:
         worst = min(ratios, key=lambda name: ratios[name])

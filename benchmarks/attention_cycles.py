@@ -10,8 +10,9 @@ import subprocess
 import sys
 
 from benchmarks.attention_child import PROFILED_CALLS
-from benchmarks.attention_rows import Row
-from benchmarks.watchdog import ROOT, Failed
+from benchmarks.markers import REPOSITORY
+from twill.bench.rows import Row
+from twill.bench.watchdog import Failed
 
 __all__ = ["METRIC", "cycles", "parse"]
 
@@ -51,7 +52,7 @@ def cycles(row: Row, contender: str) -> float:
         sys.executable, "-m", "benchmarks.attention_child", "--once", json.dumps(row.as_dict()), contender,
     ]  # fmt: skip
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=ROOT)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=REPOSITORY)
         return parse(done.stdout)
     except (subprocess.TimeoutExpired, ValueError) as error:
         raise Failed(f"{row.name}, {contender}: {error}") from None

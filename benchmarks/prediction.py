@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.attention_cycles import METRIC, parse
-from benchmarks.attention_rows import SCALE_CYCLES
 from benchmarks.markers import REPOSITORY, put, table
 from benchmarks.prediction_cases import CASES, HEAD_DIM
+from twill.bench.rows import SCALE_CYCLES
 
 __all__ = ["Case", "main", "spearman"]
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.silicon.cases import Array, Case, launches, load_cases, recorder, unpack
 from benchmarks.silicon.driver import Device, Function
-from benchmarks.watchdog import serve
+from twill.bench.watchdog import serve
 from twill.emulate.host.record import Recorder
 from twill.emulate.numbers import Expected, Inputs, Shape, attention, from_bits
 

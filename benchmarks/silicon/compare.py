@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.silicon.cases import Case, load_cases
 from benchmarks.silicon.tables import comparison, contradictions, faults
-from benchmarks.watchdog import Child, Failed
+from twill.bench.watchdog import Child, Failed
 
 __all__ = ["compare"]
 

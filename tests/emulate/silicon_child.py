@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.silicon import child
 from benchmarks.silicon.cases import Array
 from benchmarks.silicon.driver import DriverError
-from benchmarks.watchdog import serve
+from twill.bench.watchdog import serve
 from twill.emulate.errors import EmulationError
 from twill.emulate.findings import Findings
 from twill.emulate.host.record import Launch

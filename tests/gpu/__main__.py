@@ -14,9 +14,9 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.watchdog import Child, Failed
 from tests.gpu.cases import Case, everything, of_kernel
 from tests.gpu.sanitizer import RUNS, sanitized
+from twill.bench.watchdog import Child, Failed
 
 __all__ = ["main"]
 

@@ -7,20 +7,10 @@ from dataclasses import asdict, dataclass
 from itertools import product
 
 from tests.gpu import regenerated
+from twill.bench.shapes import EMPTY_PAIRS, HEAD_DIMS, PAIRS
 
 __all__ = ["HEAD_DIMS", "PAIRS", "Case", "everything", "grid", "of_kernel"]
 
-HEAD_DIMS = ((64, 64), (96, 96), (128, 128), (192, 128), (256, 256))
-"""Of Q and K, and of V."""
-
-PAIRS = (
-    (1, 1), (2, 3), (1, 129), (3, 1), (63, 65), (64, 64), (65, 300), (64, 128), (128, 128), (129, 127), (192, 80), (191, 241), (193, 193),
-    (113, 203), (256, 256), (239, 1), (799, 3), (108, 511), (384, 256), (640, 128), (512, 513), (1024, 1023), (1023, 1024), (2048, 2048),
-    (4096, 4096), (4224, 4223),
-)  # fmt: skip
-"""Lengths of queries and keys: each side of every tile size that the kernels use, one much longer than the other, and long ones."""
-
-EMPTY_PAIRS = ((0, 5), (5, 0), (0, 0))
 HEADS = 6
 KV_HEADS = (6, 3, 1)
 LONG = 2048

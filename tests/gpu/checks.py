@@ -9,8 +9,8 @@ import torch
 import twill
 from tests.gpu import machinery
 from tests.gpu.cases import Case
-from tests.gpu.judge import judge
 from tests.pytorch.layouts import COPIED, READ_IN_PLACE
+from twill.bench.judge import judge
 
 __all__ = ["CHECKS", "DEVICE", "operands"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.watchdog import serve
 from tests.gpu.cases import Case
 from tests.gpu.regenerated import ANOTHER, file_of
+from twill.bench.watchdog import serve
 
 registered: set[str] = set()
 

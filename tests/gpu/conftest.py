@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.watchdog import Child
+from twill.bench.watchdog import Child
 
 HERE = Path(__file__).parent
 

@@ -7,8 +7,8 @@ import shutil
 from dataclasses import dataclass
 from itertools import product
 
-from benchmarks.watchdog import Child, Failed
 from tests.gpu.cases import HEAD_DIMS, Case
+from twill.bench.watchdog import Child, Failed
 
 __all__ = ["RUNS", "SanitizerRun", "sanitized"]
 

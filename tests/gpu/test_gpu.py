@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.watchdog import Child, Failed
 from tests.gpu.cases import Case, everything
 from tests.gpu.sanitizer import RUNS, SanitizerRun, sanitized
+from twill.bench.watchdog import Child, Failed
 
 CASES = tuple(everything())
 

@@ -11,13 +11,14 @@ import pytest
 import torch
 
 from benchmarks import attention
-from benchmarks.attention import PAGE, PART, geometric_mean, main, report
-from benchmarks.attention_child import agreeing, times
+from benchmarks.attention import PAGE, PART, main, report
 from benchmarks.attention_cycles import parse
-from benchmarks.attention_rows import ROWS, Row
-from benchmarks.contenders import CONTENDERS, PEERS, TWILL
 from benchmarks.markers import put
-from benchmarks.watchdog import Failed
+from twill.bench.contenders import CONTENDERS, PEERS, TWILL
+from twill.bench.figures import geometric_mean
+from twill.bench.rows import ROWS, Row
+from twill.bench.timing import agreeing, times
+from twill.bench.watchdog import Failed
 
 
 def test_every_row_once() -> None:
@@ -159,7 +160,7 @@ def test_measuring_goes_on_after_a_failure(tmp_path: Path, monkeypatch: pytest.M
             pass
 
     monkeypatch.setattr(attention, "Child", FakeChild)
-    monkeypatch.setattr(attention, "_smi", dict)
+    monkeypatch.setattr(attention, "gpu_state", dict)
     kept = tmp_path / "kept.json"
     assert main(["--rows", "d64", "--json", str(kept), "--contenders", "twill", "cuDNN"]) == 0
     rows = json.loads(kept.read_text())["rows"]

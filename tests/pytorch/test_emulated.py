@@ -18,9 +18,9 @@ import twill
 from tests.gpu import checks
 from tests.gpu.cases import Case
 from tests.gpu.checks import CHECKS, operands
-from tests.gpu.judge import judge
 from tests.pytorch.emulated import MISSING, Emulated
 from tests.pytorch.layouts import COPIED, READ_IN_PLACE
+from twill.bench.judge import judge
 from twill.emulate.errors import EmulationError
 from twill.emulate.host.record import TensorArgument
 from twill.pytorch import kernels, plan

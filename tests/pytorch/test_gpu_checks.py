@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import watchdog
-from benchmarks.watchdog import Child, Failed
 from tests.gpu import checks
 from tests.gpu.cases import HOSTILE, LAYOUTS, PAIRS, Case, everything, grid, of_kernel
 from tests.gpu.checks import CHECKS, operands
-from tests.gpu.judge import judge
-from tests.gpu.reference import exact, same_dtype
 from tests.pytorch.conftest import PaperGpu
 from tests.pytorch.layouts import COPIED, READ_IN_PLACE
 from tests.pytorch.reference import reference
+from twill.bench import watchdog
+from twill.bench.judge import judge
+from twill.bench.reference import exact, same_dtype
+from twill.bench.watchdog import Child, Failed
 
 SMALL = Case("values", 64, 64, batch=2, heads=4, kv_heads=2, seqlen_q=70, seqlen_k=90)
 

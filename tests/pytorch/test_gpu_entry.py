@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.watchdog import Failed
 from tests.gpu import __main__ as entry
 from tests.gpu import regenerated, sanitizer
 from tests.gpu.cases import HEAD_DIMS, PAIRS
+from twill.bench.watchdog import Failed
 
 FAILING = 36
 

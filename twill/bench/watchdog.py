@@ -15,7 +15,6 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import IO, Any
 
 __all__ = ["Child", "Failed", "serve"]
@@ -26,7 +25,6 @@ START_S = 120.0
 END_S = 30.0
 FRAMES = 6
 """How much of a traceback is told."""
-ROOT = Path(__file__).resolve().parent.parent
 
 
 class Failed(Exception):
@@ -93,7 +91,7 @@ class Child:
             return self._process
         self._lines, self._tail = queue.Queue(), []
         self._process = subprocess.Popen(
-            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT,
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             env=None if self._environment is None else dict(self._environment),
         )  # fmt: skip
         assert self._process.stdout is not None

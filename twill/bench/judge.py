@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from tests.gpu.reference import Exact, exact, same_dtype
+from twill.bench.reference import Exact, exact, same_dtype
 
 __all__ = ["element_rule", "flash_rule", "judge", "lse_rule"]
 
