@@ -50,7 +50,7 @@ def _examined(listing: str, name: str = "sm90_attn_fwd_d128", variant: Variant =
     return examined(_compiled(name, variant), listing, program_of(schedule), name)
 
 
-@pytest.mark.parametrize("name", [n for n in names() if n.startswith("sm100")])
+@pytest.mark.parametrize("name", [n for n in names() if n.startswith(("sm100", "sm103"))])
 @pytest.mark.parametrize("variant", [PLAIN, MASKED], ids=lambda v: v.name)
 def test_a_kernel_for_tensor_memory_passes(name: str, variant: Variant) -> None:
     """Nothing is spilled, every role gets the registers that it asks for, and synchronization is where the schedule has it."""

@@ -23,7 +23,7 @@ from . import replay
 
 HERE = Path(__file__).parent
 SHIPPED = tuple(f"sm90_attn_fwd_{dims}" for dims in ("d64", "d96", "d128", "d192_dv128", "d256"))
-BLACKWELL = tuple(f"sm100_attn_fwd_{dims}" for dims in ("d64", "d96", "d128", "d192_dv128", "d256"))
+BLACKWELL = tuple(f"{arch}_attn_fwd_{dims}" for arch in ("sm100", "sm103") for dims in ("d64", "d96", "d128", "d192_dv128", "d256"))
 OTHERS = tuple(str(p) for p in sorted((HERE / "schedules").glob("*.json")))
 """Other legal schedules of d 128: one iteration in flight; three warpgroups with conditional rescaling, as solved and in FA3's order."""
 TRIPS = range(8)

@@ -9,6 +9,9 @@ from tests.emulate.program import Outcome, execute
 from tests.emulate.test_wgmma import _descriptor, _place
 from twill.emulate.machine.schedulers import SCHEDULERS
 from twill.emulate.numbers import from_bits, to_bits
+from twill.emulate.ptx.operands import sources, targets
+from twill.emulate.ptx.parser import parse
+from twill.emulate.ptx.syntax import Instruction
 
 M, N, K = 128, 32, 16
 RANDOM = np.random.default_rng(4)
@@ -108,6 +111,28 @@ def test_faults(change: tuple[str, str], kinds: set[str], scheduler: str) -> Non
     code = _program(FROM_TENSOR, STORE_A)
     assert change[0] in code
     assert _run(code.replace(*change), scheduler).kinds & kinds
+
+
+@pytest.mark.parametrize("which", ["max", "min"])
+def test_a_load_that_reduces(which: str) -> None:
+    """The values arrive as they do without it; the last register has the largest or the least of the lane."""
+    plain = "tcgen05.ld.sync.aligned.32x32b.x32.b32 {" + ", ".join(f"%r{100 + i}" for i in range(N)) + "}, [%r304];\n"
+    both = plain.replace("tcgen05.ld.", "tcgen05.ld.red.").replace(".b32 {", f".{which}.f32 {{").replace("}, [", "}, %r99, [")
+    assert plain in READ
+    right = _run(_program(FROM_SHARED).replace(plain, both))
+    assert not right.findings.items
+    np.testing.assert_allclose(right.array(0, np.float32).reshape(M, N), EXPECTED, atol=1e-4)
+    instead = _run(_program(FROM_SHARED).replace(plain, both).replace("[%rd41+12], %r103", "[%rd41+12], %r99"))
+    found = instead.array(0, np.float32).reshape(M, N)[:, 3]
+    np.testing.assert_allclose(found, EXPECTED.max(axis=1) if which == "max" else EXPECTED.min(axis=1), atol=1e-4)
+    written = [r.name for r in targets(_instruction(both))]
+    assert written == [*(f"%r{100 + i}" for i in range(N)), "%r99"]
+    assert [r.name for r in sources(_instruction(both))] == ["%r304"]
+
+
+def _instruction(text: str) -> Instruction:
+    head = ".version 8.7\n.target sm_103a\n.address_size 64\n.visible .entry kernel(\n.param .u64 given\n)\n{\n.reg .b32 %r<400>;\n"
+    return parse(head + text.splitlines()[0] + "\nret;\n}\n").kernels[0].instructions[0]
 
 
 READ_FRAGMENTS = (

@@ -99,8 +99,8 @@ def test_not_on_a_gpu() -> None:
 
 
 def test_a_gpu_without_kernels(gpu: PaperGpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "target_of", lambda device: Target("sm103", 148, -1))
-    with pytest.raises(AttentionError, match=r"no attention kernel for sm103 yet; there are kernels for sm100, sm90"):
+    monkeypatch.setattr(plans, "target_of", lambda device: Target("sm120", 148, -1))
+    with pytest.raises(AttentionError, match=r"no attention kernel for sm120 yet; there are kernels for sm100, sm103, sm90"):
         twill.attention(*(_x(*GOOD),) * 3)
 
 

@@ -46,7 +46,7 @@ def test_facts_are_those_of_the_file(path: Path) -> None:
     text, kernel = path.read_text(), read_kernel(path)
     tiles = re.search(r"^TILES = tiles\.Tiles\(head_dim=(\d+), head_dim_v=(\d+), keys=(\d+), subtiles=(\d+)", text, re.MULTILINE)
     assert tiles is not None
-    rows = {"sm90": 64, "sm100": 128}[kernel.arch]
+    rows = {"sm90": 64, "sm100": 128, "sm103": 128}[kernel.arch]
     assert (kernel.head_dim, kernel.head_dim_v, kernel.keys, kernel.rows // rows) == tuple(int(n) for n in tiles.groups())
     assert f'SCHEDULE = "{kernel.schedule}"' in text
     assert f"I = {kernel.interval_cycles} cycles" in text

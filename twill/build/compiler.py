@@ -15,7 +15,7 @@ from pathlib import Path
 import twill.build
 from twill.build.cache import entry, place
 from twill.build.errors import BuildError, Problem
-from twill.build.kernelfile import ARCHITECTURES, KernelFile, Variant
+from twill.build.kernelfile import ARCHITECTURES, BUILT_ON, KernelFile, Variant
 from twill.build.link import cuda_runtime, link
 from twill.build.lint import found_in, wanted_by
 
@@ -101,7 +101,8 @@ def _digest(*files: Path) -> str:
 def sources(kernel: KernelFile) -> tuple[Path, ...]:
     """The files of this package that a kernel may import, and no others: the tile operations of its architecture and of all."""
     root = Path(twill.build.__path__[0]).parent
-    folders = [root / "emit" / "tiles", *sorted((root / "emit" / kernel.tiles).rglob("tiles"))]
+    packages = (kernel.tiles, *BUILT_ON.get(kernel.tiles, ()))
+    folders = [root / "emit" / "tiles", *(f for name in packages for f in sorted((root / "emit" / name).rglob("tiles")))]
     above = {above / "__init__.py" for folder in folders for above in folder.parents if above.is_relative_to(root)}
     return (*sorted(above), *(path for folder in folders for path in sorted(folder.rglob("*.py"))))
 

@@ -10,10 +10,13 @@ from typing import Literal
 
 from twill.build.errors import BuildError
 
-__all__ = ["ARCHITECTURES", "KernelFile", "Variant", "find", "names", "read"]
+__all__ = ["ARCHITECTURES", "BUILT_ON", "KernelFile", "Variant", "find", "names", "read"]
 
-ARCHITECTURES = {"sm90": ("sm_90a",), "sm100": ("sm_100a",)}
+ARCHITECTURES = {"sm90": ("sm_90a",), "sm100": ("sm_100a",), "sm103": ("sm_103a",)}
 """Targets that the tile operations of a package `twill.emit.<key>` compile for."""
+
+BUILT_ON = {"sm103": ("sm100",)}
+"""Packages of tile operations that others take operations from."""
 
 ARGUMENTS = frozenset(
     {"q", "k", "v", "o", "lse", "do", "dq", "dk", "dv", "workspace", "counter", "softmax_scale", "sm_count", "causal", "stream"}

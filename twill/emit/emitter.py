@@ -14,12 +14,12 @@ from twill.emit.printer import text
 from twill.emit.rotation import rotated
 from twill.emit.sm90.architecture import HOPPER
 from twill.emit.sm90.backward.architecture import HOPPER_BACKWARD
-from twill.emit.sm100.architecture import BLACKWELL
+from twill.emit.sm100.architecture import BLACKWELL, BLACKWELL_ULTRA
 from twill.lower import WarpProgram
 
 __all__ = ["ARCHITECTURES", "emit", "request_of"]
 
-ARCHITECTURES: tuple[Architecture, ...] = (HOPPER, HOPPER_BACKWARD, BLACKWELL)
+ARCHITECTURES: tuple[Architecture, ...] = (HOPPER, HOPPER_BACKWARD, BLACKWELL, BLACKWELL_ULTRA)
 """All loops and machines for which kernels are emitted."""
 
 

@@ -75,10 +75,6 @@ def judge(
         except EmitError as error:
             yield Judged(mutant, rules, error.problem)
             continue
-        except StopIteration:
-            # an op is gone that the text is arranged around
-            yield Judged(mutant, rules, "no text without it")
-            continue
         if rules and not run_refused:
             yield Judged(mutant, rules)
             continue

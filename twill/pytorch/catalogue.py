@@ -16,7 +16,7 @@ from twill.pytorch.errors import AttentionError
 
 __all__ = ["KernelFile", "add", "kernels", "read_kernel"]
 
-ROWS_OF_A_SUBTILE = {"sm90": 64, "sm100": 128}
+ROWS_OF_A_SUBTILE = {"sm90": 64, "sm100": 128, "sm103": 128}
 ENTRY = "attn_fwd"
 TILE_LIBRARY = re.compile(r"twill\.emit\.(sm\d+)")
 INTERVAL = re.compile(r"\bI = (\d+) cycles")

@@ -15,7 +15,7 @@ from twill.emit.request import AttentionForward
 from twill.emit.sm100.roles import MMAS, BlackwellRole, handed
 from twill.lower import Arrive, Execute, Role, Wait, WarpProgram
 
-__all__ = ["BLACKWELL"]
+__all__ = ["BLACKWELL", "BLACKWELL_ULTRA"]
 
 FLOAT_BYTES = 4
 
@@ -117,4 +117,12 @@ def _named_barriers_are_met(role: Role, named: set[str]) -> None:
                 raise EmitError(f"role {role.name} arrives at {x.barrier} long before it waits there", "lower the schedule again")
 
 
-BLACKWELL = _Blackwell()
+class _BlackwellUltra(_Blackwell):
+    """The same roles; the row maximum comes out of the load of tensor memory."""
+
+    name = "sm103"
+    package = "twill.emit.sm103"
+    machines = ("sm103",)
+
+
+BLACKWELL, BLACKWELL_ULTRA = _Blackwell(), _BlackwellUltra()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from twill.emit.errors import EmitError
 from twill.emit.expansion import Step
 from twill.emit.families import Family
 from twill.emit.plan import Plan
@@ -24,9 +25,11 @@ def handed(plan: Plan) -> tuple[int, ...]:
     kinds, home = plan.request.kinds, plan.program.roles
 
     def role_of(kind: str, subtile: int) -> str:
-        of = (r.name for r in home for x in r.body if isinstance(x, Execute))
-        ops = (x.op for r in home for x in r.body if isinstance(x, Execute))
-        return next(name for name, op in zip(of, ops, strict=True) if kinds[op] == kind and plan.request.subtile.get(op) == subtile)
+        for role in home:
+            for x in role.body:
+                if isinstance(x, Execute) and kinds[x.op] == kind and plan.request.subtile.get(x.op) == subtile:
+                    return role.name
+        raise EmitError(f"no role executes the {kind} of sub-tile {subtile}", "lower the schedule again")
 
     return tuple(s for s in range(plan.request.subtiles) if role_of("row_sum", s) != role_of("rescale", s))
 

@@ -82,6 +82,17 @@ def _load(e: Emitter, x: Instruction) -> None:
         e.put(t, f"{got}[{i}]", "b32", False)
 
 
+@rule(rf"tcgen05\.ld\.red\.sync\.aligned{SHAPE}\.(min|max)\.f32")
+def _load_reduced(e: Emitter, x: Instruction) -> None:
+    """Also the least or largest of what a lane loads, NaN left out (PTX ISA 9.7.16.8.3; no kernel that a GPU ran has it here)."""
+    assert isinstance(x.operands[0], Vector)
+    got = e.name()
+    e.line(f"{got} = tensor_load(w, {x.line}, {place(e, x.operands[2], False)}, {len(x.operands[0].items)})")
+    for i, t in enumerate(x.operands[0].items):
+        e.put(t, f"{got}[{i}]", "b32", False)
+    e.put(x.operands[1], f"tensor_reduced({got}, {'max' in x.parts})", "b32", False)
+
+
 @rule(r"tcgen05\.ld\.sync\.aligned\.16x256b\.x(1|2|4|8|16|32)\.b32")
 def _load_fragments(e: Emitter, x: Instruction) -> None:
     """16 lanes of 8 columns a repetition, in the order of an MMA's result (fits CUTLASS's dense GEMM with M 64)."""
@@ -188,6 +199,14 @@ def tensor_load(w: Warp, line: int, address: Any, count: int) -> list[Array]:
     number = w.block.cluster.clocks.access(w.component, w.clock, w.name, line, True)
     memory.shadow.read(granules((quarter,), column, count), number, w.component, w.clock, w.block.reporter(line, w.name, "tensor memory"))
     return list(memory.words[32 * quarter : 32 * quarter + 32, column : column + count].T.copy())
+
+
+@runtime
+def tensor_reduced(loaded: list[Array], largest: bool) -> Array:
+    """Of each lane."""
+    values = np.stack(loaded).view(np.float32)
+    found: Array = (np.fmax if largest else np.fmin).reduce(values, axis=0).view(np.uint32)
+    return found
 
 
 @runtime

@@ -37,21 +37,24 @@ def registers(operand: Operand) -> Iterator[Register]:
             return
 
 
-def _has_result(instruction: Instruction) -> bool:
+def _results(instruction: Instruction) -> int:
+    """How many of the first operands are written."""
     parts = instruction.parts
     if parts[0] in NO_RESULT or ".".join(parts[:2]) in NO_RESULT:
-        return False
-    return bool(instruction.operands) and not isinstance(instruction.operands[0], Memory)
+        return 0
+    if instruction.opcode.startswith("tcgen05.ld.red"):
+        return 2
+    return int(bool(instruction.operands) and not isinstance(instruction.operands[0], Memory))
 
 
 def targets(instruction: Instruction) -> tuple[Register, ...]:
     """Registers written, in order. The accumulators of a wgmma count as written."""
-    return tuple(registers(instruction.operands[0])) if _has_result(instruction) else ()
+    return tuple(r for operand in instruction.operands[: _results(instruction)] for r in registers(operand))
 
 
 def sources(instruction: Instruction) -> tuple[Register, ...]:
     """Registers read, the guard included. The accumulators of a wgmma count as read."""
-    first = 1 if _has_result(instruction) and instruction.parts[0] != "wgmma" else 0
+    first = _results(instruction) if instruction.parts[0] != "wgmma" else 0
     found = [r for operand in instruction.operands[first:] for r in registers(operand)]
     if instruction.guard is not None:
         found.append(instruction.guard)

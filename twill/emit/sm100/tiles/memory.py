@@ -12,7 +12,7 @@ import cutlass.cute as cute
 from cutlass._mlir.dialects import llvm
 from cutlass.cutlass_dsl import T
 
-__all__ = ["lanes", "load", "loaded", "store", "stored", "transfer_widths"]
+__all__ = ["lanes", "load", "loaded", "store", "stored", "tied", "transfer_widths"]
 
 LANE = 1 << 16
 """Lanes are in the upper half of an address of tensor memory, columns in the lower."""
@@ -65,6 +65,11 @@ def loaded(values: Any) -> None:
     The values go through an empty instruction behind the wait, so that nothing that reads them can come before it.
     """
     cute.arch.fence_view_async_tmem_load()
+    tied(values)
+
+
+def tied(values: Any) -> None:
+    """Values of loads that were waited for, each behind the wait."""
     for at in range(0, cute.size(values), TIED):
         count = min(TIED, cute.size(values) - at)
         operands = [values[at + k].ir_value() for k in range(count)]

@@ -15,7 +15,7 @@ from twill.emit.sm100.tiles.rows import Rows, grow_older
 from twill.emit.tiles.iteration import Iteration, index_of, place
 from twill.emit.tiles.words import pack
 
-__all__ = ["exp2", "rescale", "rescale_if_grown", "row_max", "row_sum"]
+__all__ = ["WIDTH", "age_scores", "exp2", "rescale", "rescale_if_grown", "row_max", "row_sum", "take_max"]
 
 NEVER = float("-inf")
 WIDTH = 32
@@ -57,10 +57,7 @@ def row_max(x: Rows, i: Iteration, masked: bool, keep: float = 0.0) -> None:
     With ``keep`` > 0 the old maximum stays, and the factor is exactly 1, while the true one exceeds it by at most ``keep`` powers of 2.
     The factor also goes to its slot in SMEM, if another role rescales.
     """
-    b, s = x.block, x.scores[0]
-    grow_older(x.scores)
-    grow_older(x.factor)
-    grow_older(x.scaled_max)
+    b, s = x.block, age_scores(x)
     address = x.address(x.scores_buffer, place(i, b.stages(x.scores_buffer))[0])
     for at, width in memory.transfer_widths(b.tiles.keys, WIDTH):
         memory.load(address, s, at, width)
@@ -73,8 +70,20 @@ def row_max(x: Rows, i: Iteration, masked: bool, keep: float = 0.0) -> None:
             for at in (v + 2 * c, v + 2 * c + 1):
                 if at < b.tiles.keys:
                     chains[c] = cute.arch.fmax(chains[c], s[at])
-    old = x.row_max[0]
-    new = cute.arch.fmax(cute.arch.fmax(chains[0], chains[1]), cute.arch.fmax(chains[2], chains[3]))
+    take_max(x, i, cute.arch.fmax(cute.arch.fmax(chains[0], chains[1]), cute.arch.fmax(chains[2], chains[3])), masked, keep)
+
+
+def age_scores(x: Rows) -> Any:
+    """Room for the scores of a new iteration."""
+    grow_older(x.scores)
+    grow_older(x.factor)
+    grow_older(x.scaled_max)
+    return x.scores[0]
+
+
+def take_max(x: Rows, i: Iteration, new: Any, masked: bool, keep: float) -> None:
+    """Go over to the largest score of an iteration, ``new``: the rest of `row_max`."""
+    b, old = x.block, x.row_max[0]
     new = cute.arch.fmax(new, old)
     growth = (new - old) * x.scale_log2
     if keep:
