@@ -130,7 +130,7 @@ def test_a_schedule_is_not_changed_by_options(capsys: pytest.CaptureFixture[str]
 
 
 def test_the_command_line_says_why(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["emit", "sm103_attn_fwd_d128"]) == EmitError.exit_code == 1
+    assert run(["emit", "sm100_attn_bwd_d64"]) == EmitError.exit_code == 1
     error = capsys.readouterr().err
-    assert "no emitter for graph attn_fwd" in error
+    assert "no emitter for graph attn_bwd" in error
     assert "next step" in error
