@@ -86,7 +86,7 @@ def softmax_a_period(ring: Any, scores_a: Any, dv_a: Any, dk_a: Any, i: Any, mas
     tiles.mma_qk(scores_a, i)
     tiles.wait_peeked(ring["dO_full"], i)
     tiles.mma_dp(scores_a, i)
-    tiles.read_lse(scores_a, i)
+    tiles.read_lse(scores_a, i, masked=masked)
     tiles.wait_mma(1)  # edge QK_a->EXP_a
     tiles.peek(ring["Q_full"], i + 1)
     tiles.peek(ring["dO_full"], i + 1)
@@ -147,7 +147,7 @@ def softmax_b_period(ring: Any, scores_b: Any, dv_b: Any, dk_b: Any, i: Any, mas
     tiles.mma_qk(scores_b, i)
     tiles.wait_peeked(ring["dO_full"], i)
     tiles.mma_dp(scores_b, i)
-    tiles.read_lse(scores_b, i)
+    tiles.read_lse(scores_b, i, masked=masked)
     tiles.wait_mma(1)  # edge QK_b->EXP_b
     tiles.peek(ring["Q_full"], i + 1)
     tiles.peek(ring["dO_full"], i + 1)

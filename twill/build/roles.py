@@ -21,7 +21,7 @@ ARITHMETIC = {
     "rescale": ("RESC", "FMUL"), "rescale_if_grown": ("RESC", "FMUL"),
 }  # fmt: skip
 """Tile operations that only calculate: what the schedule calls them, and the instruction that tells them in machine code."""
-BESIDE = ("advance", "commit", "peek", "pin", "read_dpsum", "read_lse")
+BESIDE = ("advance", "commit", "peek", "pin", "read_dpsum", "read_lse", "settle")
 """Tile operations that a schedule does not have: counting on, looking ahead, holding a place; or that it has as part of an MMA."""
 FRAGMENT = re.compile(r"(?:tile|scores|dv|dk|dq)(_[a-h])")
 """What holds registers of a sub-tile or of a part."""

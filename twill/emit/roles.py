@@ -77,7 +77,7 @@ class RolePrinter(ABC):
     def execute(self, execute: Execute, step: Step, at: str, after: Sequence[Arrive], masked: str) -> str:
         """The call for an op; ``after`` holds the arrivals that count when it is over."""
 
-    def ahead_of_waits(self, execute: Execute, at: str) -> str | None:
+    def ahead_of_waits(self, execute: Execute, at: str, masked: str) -> str | None:
         """The call of what an op can do before the role has waited for what it reads."""
         return None
 
@@ -255,7 +255,7 @@ class RolePrinter(ABC):
         cursor: str = "i",
     ) -> Iterator[str]:  # fmt: skip
         place = _peek_place(steps) if peek and self.peeked else -1
-        ahead = self._ahead(steps, cursor)
+        ahead = self._ahead(steps, cursor, masked)
         for k, step in enumerate(steps):
             x, at = step.instruction, step.at.relative(cursor)
             yield from (indent + line for line in ahead.get(k, ()))
@@ -272,11 +272,12 @@ class RolePrinter(ABC):
             if k == place:
                 yield from self._peeks(steps, place, indent)
 
-    def _ahead(self, steps: Sequence[Step], cursor: str) -> dict[int, list[str]]:
+    def _ahead(self, steps: Sequence[Step], cursor: str, masked: str) -> dict[int, list[str]]:
         """What ops begin with ahead of the waits before them, by the instruction that it comes before."""
         found: dict[int, list[str]] = {}
         for k, step in enumerate(steps):
-            if isinstance(step.instruction, Execute) and (line := self.ahead_of_waits(step.instruction, step.at.relative(cursor))):
+            x, at = step.instruction, step.at.relative(cursor)
+            if isinstance(x, Execute) and (line := self.ahead_of_waits(x, at, masked)):
                 while k and isinstance(steps[k - 1].instruction, WaitOwn | Arrive):
                     k -= 1
                 found.setdefault(k, []).append(line)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from twill.emit.backward.request import AttentionBackward
 from twill.emit.expansion import Step
@@ -20,6 +20,12 @@ MEETING = frozenset({"store_ds", "stage_dq"})
 AHEAD = {"exp2": "read_lse", "dscore": "read_dpsum"}
 """What is read of SMEM before the wait for the scores or dP: it came with Q or dO."""
 FRAGMENT = {"mma_dv": "dv", "mma_dk": "dk"}
+TAKE_REGISTERS = frozenset({"mma_qk", "mma_dp", "mma_dq"})
+"""Kinds of MMAs whose results are new; those of dV and dK add to registers that are theirs throughout."""
+CONVERTED = {"convert": "P", "dscore": "dS"}
+"""What ops convert to 16 bits."""
+USED_BY = {"convert": frozenset({"mma_dv"}), "dscore": frozenset({"mma_dk", "store_ds"})}
+"""What uses it."""
 
 
 def _ops(role: Role) -> list[str]:
@@ -107,9 +113,10 @@ class HopperBackwardRole(RolePrinter):
         if "reduce_add" in self.executes:
             yield "    tiles.stored(block)"
 
-    def ahead_of_waits(self, execute: Execute, at: str) -> str | None:
-        read = AHEAD.get(self.request.kinds[execute.op])
-        return f"tiles.{read}(scores_{LETTERS[self.request.subtile[execute.op]]}, {at})" if read else None
+    def ahead_of_waits(self, execute: Execute, at: str, masked: str) -> str | None:
+        kind = self.request.kinds[execute.op]
+        mask = f", masked={masked}" if kind == self.masked_by else ""
+        return f"tiles.{AHEAD[kind]}(scores_{LETTERS[self.request.subtile[execute.op]]}, {at}{mask})" if kind in AHEAD else None
 
     def wait(self, x: Wait, at: str, call: str) -> str:
         if x.barrier in self.own_reductions:
@@ -128,6 +135,43 @@ class HopperBackwardRole(RolePrinter):
             return f"tiles.{kind}({FRAGMENT[kind]}_{LETTERS[request.subtile[op]]}, {scores}, {at})"
         mask = f", masked={masked}" if kind == "exp2" else ""
         return f"tiles.{kind}({scores}, {at}{mask}{self._guard(op)})"
+
+    def steps(
+        self, steps: Sequence[Step], indent: str, masked: str, peek: bool = False, behind: Mapping[int, Sequence[str]] | None = None,
+        cursor: str = "i",
+    ) -> Iterator[str]:  # fmt: skip
+        lines = dict(behind or {})
+        for k, names in self._settled(steps, turns=peek).items():
+            scores = f"scores_{LETTERS[self._subtile(steps[k]) or 0]}"
+            lines[k] = [f"tiles.settle({scores}, {', '.join(names)})", *lines.get(k, ())]
+        yield from super().steps(steps, indent, masked, peek, lines, cursor)
+
+    def _kind(self, step: Step) -> str:
+        return self.request.kinds[step.instruction.op] if isinstance(step.instruction, Execute) else ""
+
+    def _subtile(self, step: Step) -> int | None:
+        return self.request.subtile.get(step.instruction.op) if isinstance(step.instruction, Execute) else None
+
+    def _settled(self, steps: Sequence[Step], turns: bool) -> dict[int, list[str]]:
+        """What has to have been converted where, by the step behind which that is so; ``turns``: the first step comes after the last.
+
+        The assembler moves conversions down to where their results are used, and an MMA in between takes the registers that they free.
+        """
+        found: dict[int, list[str]] = {}
+        for k, step in enumerate(steps):
+            if self._kind(step) not in CONVERTED:
+                continue
+            last = k
+            for n in (*range(k + 1, len(steps)), *(range(k) if turns else ())):
+                same = self._subtile(steps[n]) == self._subtile(step)
+                if same and self._kind(steps[n]) in USED_BY[self._kind(step)]:
+                    break
+                if self._kind(steps[n]) in TAKE_REGISTERS:
+                    found.setdefault(last, []).append(f'"{CONVERTED[self._kind(step)]}"')
+                    break
+                if same and self._kind(steps[n]) in CONVERTED and n > k:
+                    last = n
+        return found
 
     def _guard(self, op: str) -> str:
         return ", meet_first=True" if op in self.unguarded else ""

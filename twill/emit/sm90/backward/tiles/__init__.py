@@ -9,6 +9,7 @@ from twill.emit.sm90.backward.tiles.epilogue import finish_dk, finish_dv, stored
 from twill.emit.sm90.backward.tiles.fragments import begin_work, dk, dq, dv, scores
 from twill.emit.sm90.backward.tiles.mma import mma_dk, mma_dp, mma_dq, mma_dv, mma_qk, wait_mma
 from twill.emit.sm90.backward.tiles.reduction import reduce_add, reductions_read, stage_dq
+from twill.emit.sm90.backward.tiles.settled import settle
 from twill.emit.tiles.backward.before_and_after import postprocess, preprocess
 from twill.emit.tiles.backward.block import Block, Operands, enter, grid, operands, workspace_floats
 from twill.emit.tiles.backward.loads import load_do, load_keys, load_q, loader, prefetch
@@ -35,6 +36,6 @@ __all__ = [
     "arrive_slot", "begin", "begin_work", "claim", "convert", "dk", "dq", "dscore", "dv", "enter", "exp2", "finish_dk", "finish_dv",
     "first", "following", "grid", "load_do", "load_keys", "load_q", "loader", "locate", "meet", "mma_dk", "mma_dp", "mma_dq", "mma_dv",
     "mma_qk", "operands", "peek", "postprocess", "prefetch", "preprocess", "read_dpsum", "read_lse", "reduce_add", "reductions_read",
-    "scores", "smem_bytes", "stage_dq", "start", "store_ds", "stored", "wait", "wait_mma", "wait_peeked", "wait_slot",
+    "scores", "settle", "smem_bytes", "stage_dq", "start", "store_ds", "stored", "wait", "wait_mma", "wait_peeked", "wait_slot",
     "workspace_floats",
 ]  # fmt: skip

@@ -26,8 +26,13 @@ def _read(smem: Any, other: Any, i: Iteration, thread: Any, to: Any) -> None:
     cute.autovec_copy(pairs[None, None, thread % 4], to)
 
 
-def read_lse(x: Scores, i: Iteration) -> None:
-    """LSE of the rows of Q, with which it came."""
+def read_lse(x: Scores, i: Iteration, masked: bool) -> None:
+    """LSE of the rows of Q, with which it came. Masking takes registers, and reads it behind."""
+    if not masked:
+        _read_lse(x, i)
+
+
+def _read_lse(x: Scores, i: Iteration) -> None:
     _read(x.block.smem["LSE"], x.block.smem["Q"], i, x.thread, x.lse)
 
 
@@ -72,6 +77,7 @@ def exp2(x: Scores, i: Iteration, masked: bool) -> None:
     """Scores become P = exp2(score * scale - LSE), in place."""
     if masked:
         _mask(x, i)
+        _read_lse(x, i)
     for v in range(x.block.tiles.queries // 2):
         x.s[v] = cute.math.exp2(cute.math.fma(x.s[v], x.scale_log2, -x.lse[_query(v)]), fastmath=True)
 

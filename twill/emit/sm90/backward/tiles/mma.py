@@ -21,8 +21,9 @@ def _slot(smem: Any, i: Iteration) -> Any:
 def _issue(mma: Any, out: Any, operands: tuple[tuple[Any, Any], ...], accumulate: bool) -> None:
     """One group: the products of all pairs of operands, each (value, row block, step of 16)."""
     if not accumulate:
-        # what was there before is not read, which the assembler only knows if it is written here
-        out.fill(0.0)
+        # what was there before is not read, which the assembler only knows if it is written here; a 0 would share its register with
+        # the operand that says so, and leave it in doubt
+        out.fill(float("nan"))
     warpgroup.fence()
     for a, b in operands:
         for step in range(cute.size(a, mode=[2])):
