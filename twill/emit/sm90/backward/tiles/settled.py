@@ -6,8 +6,6 @@ of the values in fp32 still in use.
 
 from __future__ import annotations
 
-from typing import Any
-
 import cutlass
 import cutlass.cute as cute
 from cutlass._mlir.dialects import llvm
