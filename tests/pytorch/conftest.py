@@ -68,15 +68,36 @@ def _attention(q: Any, k: Any, v: Any, o: Any, lse: Any, scale: float, causal: b
         lse.copy_(total)
 
 
+def _gradients(q: Any, k: Any, v: Any, do: Any, lse: Any, scale: float, causal: bool) -> tuple[Any, Any, Any]:
+    """By the formulas that kernels use, from the log-sum-exp that they are given."""
+    group = q.shape[2] // k.shape[2]
+    wide_q, wide_do = q.double(), do.double()
+    wide_k, wide_v = (x.double().repeat_interleave(group, dim=2) for x in (k, v))
+    scores = torch.einsum("bihd,bjhd->bhij", wide_q, wide_k) * scale
+    if causal:
+        seqlen_q, seqlen_k = scores.shape[2:]
+        hidden = torch.ones(seqlen_q, seqlen_k, dtype=torch.bool).triu(seqlen_k - seqlen_q + 1)
+        scores = scores.masked_fill(hidden, -math.inf)
+    p = torch.exp(scores - lse.double().clamp_min(-1e300)[..., None])
+    dp = torch.einsum("bihd,bjhd->bhij", wide_do, wide_v)
+    ds = p * (dp - (p * dp).sum(dim=3, keepdim=True)) * scale
+    dq = torch.einsum("bhij,bjhd->bihd", ds, wide_k)
+    dk, dv = torch.einsum("bhij,bihd->bjhd", ds, wide_q), torch.einsum("bhij,bihd->bjhd", p, wide_do)
+    return dq, *(x.unflatten(2, (-1, group)).sum(dim=3) for x in (dk, dv))
+
+
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[PaperGpu]:
-    from twill.pytorch import plan
+    from twill.pytorch import gradients, plan
     from twill.pytorch.target import Target
 
     paper = PaperGpu()
 
     @cache
     def function_of(kernel: Any, dtype: str, causal: bool, lse_wanted: bool) -> Any:
+        if kernel.makes == "attn_bwd":
+            return backward_of(kernel, dtype, causal)
+
         def f(q: Any, k: Any, v: Any, o: Any, lse: Any, counter: Any, scale: float, sm_count: int) -> None:
             assert counter.dtype == torch.int32 and counter.tolist() == [0]
             assert (lse is not None) == lse_wanted
@@ -88,10 +109,32 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[PaperGpu]:
 
         return f
 
+    def backward_of(kernel: Any, dtype: str, causal: bool) -> Any:
+        def f(
+            q: Any, k: Any, v: Any, o: Any, do: Any, lse: Any, dq: Any, dk: Any, dv: Any, workspace: Any, counter: Any, scale: float,
+            sm_count: int,
+        ) -> None:  # fmt: skip
+            assert counter.dtype == torch.int32 and counter.tolist() == [0]
+            assert {"bf16": torch.bfloat16, "fp16": torch.float16}[dtype] == q.dtype == dq.dtype == dk.dtype == dv.dtype
+            for x in (q, k, v, o, do, dq, dk, dv):
+                _addressable(x)
+            assert lse.dtype == torch.float32 and lse.stride(2) == 1
+            rows = -(-q.shape[1] // kernel.rows) * kernel.rows
+            assert workspace.dtype == torch.float32
+            assert workspace.numel() >= q.shape[0] * q.shape[2] * rows * (-(-kernel.head_dim // 16) * 16 + 2)
+            paper.calls.append(Call(kernel.name, (dtype, causal, False), q, k, v, lse, scale, sm_count))
+            for into, made in zip((dq, dk, dv), _gradients(q, k, v, do, lse, scale, causal), strict=True):
+                into.copy_(made)
+
+        return f
+
     plan.forget_plans()
-    monkeypatch.setattr(plan, "target_of", lambda device: Target("sm90", SM_COUNT, -1))
-    monkeypatch.setattr(plan, "function_of", function_of)
-    monkeypatch.setattr(plan, "counter_of", lambda device: torch.zeros(1, dtype=torch.int32))
+    gradients.forget_backward_plans()
+    for module in (plan, gradients):
+        monkeypatch.setattr(module, "target_of", lambda device: Target("sm90", SM_COUNT, -1))
+        monkeypatch.setattr(module, "function_of", function_of)
+        monkeypatch.setattr(module, "counter_of", lambda device: torch.zeros(1, dtype=torch.int32))
     monkeypatch.setattr(plan, "current_device", lambda: -1)
     yield paper
     plan._plans.clear()
+    gradients._plans.clear()

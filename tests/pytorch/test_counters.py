@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pytest
 import torch
@@ -33,6 +35,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
     monkeypatch.setattr(counters, "_counters", {})
     monkeypatch.setattr(counters, "_new", new)
+    monkeypatch.setattr(torch, "zeros", lambda *given, real=torch.zeros, device=None, **more: real(*given, **more))
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: here.asked())
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: here.stream, raising=False)
     return here
@@ -71,3 +74,24 @@ def test_the_default_stream_is_never_captured(machine: Machine) -> None:
     machine.stream = 7
     counter_of(0)
     assert machine.questions == 1
+
+
+def test_made_together_and_by_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What PyTorch's compiler runs for the first time takes all memory of its thread from a graph's pool, where no counter may stay."""
+    threads: list[int] = []
+    real = counters._cleared
+
+    def cleared(device: torch.device) -> list[torch.Tensor]:
+        threads.append(threading.get_ident())
+        return real(torch.device("cpu"))
+
+    monkeypatch.setattr(counters, "_cleared", cleared)
+    monkeypatch.setattr(counters, "_spare", {})
+    made = [counters._new(0) for _ in range(counters.AT_ONCE)]
+    assert len(threads) == 1 and threads[0] != threading.get_ident()
+    counters._new(1)
+    counters._new(0)
+    assert len(threads) == 3
+    places = sorted(x.data_ptr() for x in made)
+    assert min(b - a for a, b in pairwise(places)) == 128
+    assert all((x.shape, x.dtype, x.tolist()) == ((1,), torch.int32, [0]) for x in made)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -18,12 +19,12 @@ import twill
 from tests.gpu import checks
 from tests.gpu.cases import Case
 from tests.gpu.checks import CHECKS, operands
-from tests.pytorch.emulated import MISSING, Emulated
+from tests.pytorch.emulated import MISSING, Emulated, EmulatedBackward
 from tests.pytorch.layouts import COPIED, READ_IN_PLACE
 from twill.bench.judge import judge
 from twill.emulate.errors import EmulationError
 from twill.emulate.host.record import TensorArgument
-from twill.pytorch import kernels, plan
+from twill.pytorch import gradients, kernels, plan
 from twill.pytorch.target import Target
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")
@@ -31,25 +32,37 @@ pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.joi
 SM_COUNT = 2
 """Few, so that blocks walk several work tiles."""
 D64 = Case("values", 64, 64, "bf16", True, 2, 4, 2, 70, 150)
-Make = Callable[..., Emulated]
+Make = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
 def emulated(tmp_path_factory: pytest.TempPathFactory) -> Make:
     folder = tmp_path_factory.mktemp("emulated")
-    return cache(lambda path, dtype, causal, lse: Emulated(path, dtype, causal, lse, folder / "cache"))
+
+    @cache
+    def make(path: Path, dtype: Literal["bf16", "fp16"], causal: bool, lse: bool, kind: str = "attn_fwd") -> Emulated | EmulatedBackward:
+        if kind == "attn_fwd":
+            return Emulated(path, dtype, causal, lse, folder / "cache")
+        return EmulatedBackward(path, dtype, causal, folder / "cache")
+
+    return make
 
 
 @pytest.fixture
 def gpu(emulated: Make, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     plan.forget_plans()
+    gradients.forget_backward_plans()
     monkeypatch.setattr(checks, "DEVICE", "cpu")
-    monkeypatch.setattr(plan, "target_of", lambda device: Target("sm90", SM_COUNT, -1))
-    monkeypatch.setattr(plan, "function_of", lambda kernel, dtype, causal, lse: emulated(kernel.path, dtype, causal, lse))
-    monkeypatch.setattr(plan, "counter_of", lambda device: torch.zeros(1, dtype=torch.int32))
+    for module in (plan, gradients):
+        monkeypatch.setattr(module, "target_of", lambda device: Target("sm90", SM_COUNT, -1))
+        monkeypatch.setattr(
+            module, "function_of", lambda kernel, dtype, causal, lse: emulated(kernel.path, dtype, causal, lse, kernel.makes)
+        )
+        monkeypatch.setattr(module, "counter_of", lambda device: torch.zeros(1, dtype=torch.int32))
     monkeypatch.setattr(plan, "current_device", lambda: -1)
     yield
     plan._plans.clear()
+    gradients._plans.clear()
 
 
 @pytest.mark.parametrize("pair", [(1, 1), (70, 150), (150, 70), (193, 129)])

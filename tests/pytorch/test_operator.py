@@ -86,15 +86,6 @@ def test_one_dynamic_graph_serves_all_lengths(gpu: PaperGpu) -> None:
     assert [n.target for n in graphs[0].graph.nodes if n.op == "call_function"] == [torch.ops.twill.attention_fwd.default]
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
-def test_a_gradient_is_refused_by_compiled_code_too(gpu: PaperGpu) -> None:
-    torch.compiler.reset()
-    q, k, v = _operands()
-    compiled = torch.compile(lambda *given: twill.attention(*given), fullgraph=True, backend="aot_eager")
-    with pytest.raises(Exception, match="no backward yet"):
-        compiled(q.requires_grad_(), k, v)
-
-
 def test_results_are_new_and_operands_stay(gpu: PaperGpu) -> None:
     operands = _operands()
     copies = [x.clone() for x in operands]

@@ -143,14 +143,14 @@ def test_registering_a_file_again_replaces_it(own_file: Path) -> None:
 
 
 DAMAGE = {
-    "no function": (lambda t: t.replace("def attn_fwd(", "def something("), "a function attn_fwd"),
+    "no function": (lambda t: t.replace("def attn_fwd(", "def something("), "a function attn_fwd or attn_bwd"),
     "no tiles": (lambda t: t.replace("TILES = ", "SHAPES = "), "head_dim and head_dim_v and keys and subtiles in TILES"),
     "no keys": (lambda t: re.sub(r"keys=\d+, ", "", t), "keys in TILES"),
     "keys not a number": (lambda t: re.sub(r"keys=\d+", "keys=True", t), "keys in TILES"),
-    "no schedule": (lambda t: re.sub(r"SCHEDULE = .*", "SCHEDULE = None", t), "the hash of its schedule"),
-    "no tile library": (lambda t: t.replace("from twill.emit.sm90 import tiles", "import tiles"), "the import of a tile library"),
+    "no schedule": (lambda t: re.sub(r"SCHEDULE = .*", "SCHEDULE = None", t), "names no schedule"),
+    "no tile library": (lambda t: t.replace("from twill.emit.sm90 import tiles", "import tiles"), "imports no tile operations"),
     "no cycles": (lambda t: re.sub(r"I = \d+ cycles", "fast", t), "its cycles an iteration"),
-    "half a file": (lambda t: t + ")", "cannot be read as a kernel"),
+    "half a file": (lambda t: t + ")", "cannot be read as Python"),
 }
 
 

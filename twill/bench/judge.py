@@ -8,7 +8,7 @@ import torch
 
 from twill.bench.reference import Exact, exact, same_dtype
 
-__all__ = ["element_rule", "flash_rule", "judge", "lse_rule"]
+__all__ = ["EXPONENT", "LSE", "SMALLEST", "UNIT", "element_rule", "flash", "judge", "lse_rule"]
 
 UNIT = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
 """Half the distance between neighbours just above 1."""
@@ -23,11 +23,11 @@ def _largest(x: torch.Tensor) -> float:
     return float(x.abs().max()) if x.numel() else 0.0
 
 
-def flash_rule(o: torch.Tensor, theirs: torch.Tensor, truth: Exact) -> float:
+def flash(ours: torch.Tensor, theirs: torch.Tensor, exact: torch.Tensor) -> float:
     """FlashAttention's: the largest error is at most twice that of PyTorch in the same type, plus twice the rounding of a sum."""
-    rounded = truth.o.to(o.dtype)
-    allowed = 2 * _largest(theirs.double() - truth.o) + 2 * _largest((rounded + 0.3 - 0.3 - rounded).double())
-    error = _largest(o.double() - truth.o)
+    rounded = exact.to(ours.dtype)
+    allowed = 2 * _largest(theirs.double() - exact) + 2 * _largest((rounded + 0.3 - 0.3 - rounded).double())
+    error = _largest(ours.double() - exact)
     return error / allowed if allowed > 0 else (0.0 if error == 0 else math.inf)
 
 
@@ -65,7 +65,7 @@ def judge(
     empty = (truth.lse == -math.inf).transpose(1, 2)
     assert not bool(o[empty].any()), "a row without keys is not zero"
     used = {
-        "flash": flash_rule(o, same_dtype(q, k, v, scale, causal), truth),
+        "flash": flash(o, same_dtype(q, k, v, scale, causal), truth.o),
         "element": element_rule(o, truth, k.shape[1], _largest(v)),
     }
     if lse is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-__all__ = ["Exact", "exact", "same_dtype"]
+__all__ = ["ROWS", "Exact", "exact", "hidden", "same_dtype", "shared"]
 
 ROWS = 512
 
@@ -25,20 +25,21 @@ class Exact:
     top: float
 
 
-def _hidden(first: int, rows: int, seqlen_q: int, seqlen_k: int, device: torch.device) -> torch.Tensor:
+def hidden(first: int, rows: int, seqlen_q: int, seqlen_k: int, device: torch.device) -> torch.Tensor:
     """Keys that queries from ``first`` on may not see."""
     query = torch.arange(first, first + rows, device=device)[:, None]
     return torch.arange(seqlen_k, device=device)[None, :] > query + seqlen_k - seqlen_q
 
 
-def _shared(x: torch.Tensor, heads: int) -> torch.Tensor:
+def shared(x: torch.Tensor, heads: int) -> torch.Tensor:
+    """K or V with a head for every head of Q."""
     return x.repeat_interleave(heads // x.shape[2], dim=2) if x.shape[2] != heads else x
 
 
 def exact(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, causal: bool) -> Exact:
     """In float64."""
     (batch, seqlen_q, heads, _), seqlen_k = q.shape, k.shape[1]
-    wide_k, wide_v = _shared(k.double(), heads), _shared(v.double(), heads)
+    wide_k, wide_v = shared(k.double(), heads), shared(v.double(), heads)
     o = q.new_zeros((batch, seqlen_q, heads, v.shape[3]), dtype=torch.float64)
     weight = torch.zeros_like(o)
     lse = q.new_full((batch, heads, seqlen_q), -math.inf, dtype=torch.float64)
@@ -48,7 +49,7 @@ def exact(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, causa
         scores = torch.einsum("bihd,bjhd->bhij", q[:, rows].double(), wide_k) * scale
         top = max(top, float(scores.abs().max()))
         if causal:
-            scores.masked_fill_(_hidden(first, scores.shape[2], seqlen_q, seqlen_k, q.device), -math.inf)
+            scores.masked_fill_(hidden(first, scores.shape[2], seqlen_q, seqlen_k, q.device), -math.inf)
         sums = torch.logsumexp(scores, dim=3)
         p = torch.exp(scores - sums.clamp_min(-1e300)[..., None])
         lse[:, :, rows] = sums
@@ -60,14 +61,14 @@ def exact(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, causa
 def same_dtype(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, causal: bool) -> torch.Tensor:
     """Scores, probabilities and output all in the type of the operands."""
     (batch, seqlen_q, heads, _), seqlen_k = q.shape, k.shape[1]
-    wide_k, wide_v = _shared(k * scale, heads), _shared(v, heads)
+    wide_k, wide_v = shared(k * scale, heads), shared(v, heads)
     o = q.new_zeros((batch, seqlen_q, heads, v.shape[3]))
     for first in range(0, seqlen_q if seqlen_k else 0, ROWS):
         rows = slice(first, min(first + ROWS, seqlen_q))
         scores = torch.einsum("bihd,bjhd->bhij", q[:, rows], wide_k)
         if causal:
-            hidden = _hidden(first, scores.shape[2], seqlen_q, seqlen_k, q.device)
-            p = scores.masked_fill(hidden, -math.inf).softmax(dim=3).masked_fill(hidden.all(dim=1)[:, None], 0.0)
+            unseen = hidden(first, scores.shape[2], seqlen_q, seqlen_k, q.device)
+            p = scores.masked_fill(unseen, -math.inf).softmax(dim=3).masked_fill(unseen.all(dim=1)[:, None], 0.0)
         else:
             p = scores.softmax(dim=3)
         o[:, rows] = torch.einsum("bhij,bjhd->bihd", p, wide_v)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -42,7 +42,8 @@ class Variant:
 class KernelFile:
     """An emitted file: its text, the hash of its schedule, its host function with the names of its parameters, and its tile library.
 
-    ``smem`` and ``block`` are what it launches its kernel with, as Python.
+    ``smem`` and ``block`` are what it launches its kernel with, as Python; ``sizes`` the whole numbers of its ``TILES``, and
+    ``interval_cycles`` those of an iteration by its schedule, None if its header does not say.
     """
 
     path: Path
@@ -53,6 +54,8 @@ class KernelFile:
     tiles: str
     smem: str
     block: str
+    sizes: dict[str, int] = field(compare=False)
+    interval_cycles: int | None
 
     @property
     def name(self) -> str:
@@ -106,8 +109,8 @@ def read(path: Path) -> KernelFile:
         tree = ast.parse(text, str(path))
     except (OSError, UnicodeDecodeError, SyntaxError, ValueError) as error:
         raise BuildError(f"{path} cannot be read as Python: {error}", hint) from None
-    schedule = _constant(tree, "SCHEDULE")
-    if schedule is None:
+    schedule = _assigned(tree, "SCHEDULE")
+    if not isinstance(schedule, ast.Constant) or not isinstance(schedule.value, str):
         raise BuildError(f"{path} names no schedule: it is no emitted kernel", hint)
     hosts = [x for x in tree.body if isinstance(x, ast.FunctionDef) and "stream" in _parameters(x)]
     if len(hosts) != 1:
@@ -120,18 +123,30 @@ def read(path: Path) -> KernelFile:
             "emit the kernel with this version of twill",
         )
     smem, block = (_launched_with(hosts[0], name) for name in ("smem", "block"))
-    return KernelFile(path, text, schedule, hosts[0].name, parameters, _tiles(tree, path, hint), smem, block)
+    return KernelFile(
+        path, text, schedule.value, hosts[0].name, parameters, _tiles(tree, path, hint), smem, block, _sizes(tree), _interval(tree)
+    )  # fmt: skip
 
 
 def _parameters(function: ast.FunctionDef) -> tuple[str, ...]:
     return tuple(a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs))
 
 
-def _constant(tree: ast.Module, name: str) -> str | None:
-    for x in tree.body:
-        if isinstance(x, ast.Assign) and [ast.unparse(t) for t in x.targets] == [name] and isinstance(x.value, ast.Constant):
-            return str(x.value.value)
-    return None
+def _assigned(tree: ast.Module, name: str) -> ast.expr | None:
+    """What a name is assigned at the top of the file."""
+    found = (x.value for x in tree.body if isinstance(x, ast.Assign) and [ast.unparse(t) for t in x.targets] == [name])
+    return next(found, None)
+
+
+def _sizes(tree: ast.Module) -> dict[str, int]:
+    made = _assigned(tree, "TILES")
+    pairs = ((word.arg, word.value) for word in made.keywords) if isinstance(made, ast.Call) else ()
+    return {name: value.value for name, value in pairs if name and isinstance(value, ast.Constant) and type(value.value) is int}
+
+
+def _interval(tree: ast.Module) -> int | None:
+    found = re.search(r"\bI = (\d+) cycles", ast.get_docstring(tree) or "")
+    return int(found[1]) if found else None
 
 
 def _launched_with(host: ast.FunctionDef, name: str) -> str:

@@ -1,31 +1,30 @@
 """Which emitted kernels there are: those that ship with the package, and files that the user added.
 
-A file is parsed, never imported. What it says about itself are its constants ``SCHEDULE`` and ``TILES``, the tile library that it
-imports, and the cycles an iteration in its header.
+A file is parsed, never imported (`twill.build.kernelfile`).
 """
 
 from __future__ import annotations
 
-import ast
-import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
+from twill.build.errors import BuildError
+from twill.build.kernelfile import read
 from twill.pytorch.errors import AttentionError
 
-__all__ = ["KernelFile", "add", "kernels", "read_kernel"]
+__all__ = ["FORWARD", "GRADIENTS", "KernelFile", "add", "backward_kernels", "kernels", "read_kernel"]
 
 ROWS_OF_A_SUBTILE = {"sm90": 64, "sm100": 128, "sm103": 128}
-ENTRY = "attn_fwd"
-TILE_LIBRARY = re.compile(r"twill\.emit\.(sm\d+)")
-INTERVAL = re.compile(r"\bI = (\d+) cycles")
+FORWARD, GRADIENTS = "attn_fwd", "attn_bwd"
+"""Host functions of the two kinds of kernels."""
 HOW_TO_WRITE_ONE = "write one with `twill emit --arch sm90 attn_fwd --head-dim D -o FILE`"
 
 
 @dataclass(frozen=True, slots=True)
 class KernelFile:
-    """An emitted forward kernel: ``rows`` queries by ``keys`` keys in ``interval_cycles``, for one architecture and pair of head dims."""
+    """An emitted kernel: ``rows`` queries by ``keys`` keys in ``interval_cycles``, for one architecture and pair of head dims."""
 
     path: Path
     arch: str
@@ -37,28 +36,11 @@ class KernelFile:
     schedule: str
     own: bool
     """Whether the user added it."""
+    makes: Literal["attn_fwd", "attn_bwd"] = "attn_fwd"
 
     @property
     def name(self) -> str:
         return self.path.stem
-
-
-def _constants(tree: ast.Module) -> dict[str, ast.expr]:
-    assignments = (node for node in tree.body if isinstance(node, ast.Assign))
-    return {target.id: node.value for node in assignments for target in node.targets if isinstance(target, ast.Name)}
-
-
-def _whole_numbers(call: ast.expr | None) -> dict[str, int]:
-    """The keyword arguments of a call that are whole numbers."""
-    if not isinstance(call, ast.Call):
-        return {}
-    pairs = ((word.arg, word.value) for word in call.keywords)
-    return {name: value.value for name, value in pairs if name and isinstance(value, ast.Constant) and type(value.value) is int}
-
-
-def _arch(tree: ast.Module) -> str | None:
-    imports = (TILE_LIBRARY.match(node.module or "") for node in tree.body if isinstance(node, ast.ImportFrom))
-    return next((found[1] for found in imports if found), None)
 
 
 def read_kernel(path: Path, *, own: bool = True) -> KernelFile:
@@ -66,32 +48,28 @@ def read_kernel(path: Path, *, own: bool = True) -> KernelFile:
 
     Raises
     ------
-    AttentionError : it cannot be read, or is not a forward kernel as ``twill emit`` writes them.
+    AttentionError : it cannot be read, or is not a kernel of attention as ``twill emit`` writes them.
     """
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, SyntaxError) as error:
-        raise AttentionError(f"{path} cannot be read as a kernel: {error}", HOW_TO_WRITE_ONE) from error
-    constants = _constants(tree)
-    tiles, schedule, arch = _whole_numbers(constants.get("TILES")), constants.get("SCHEDULE"), _arch(tree)
-    interval = INTERVAL.search(ast.get_docstring(tree) or "")
+        file = read(path)
+    except BuildError as error:
+        raise AttentionError(f"{path} cannot be used as a kernel: {error.problem}", HOW_TO_WRITE_ONE) from error
+    sizes, interval = file.sizes, file.interval_cycles
 
     def refuse(lacking: str) -> AttentionError:
-        return AttentionError(f"{path} is not a forward kernel that twill emitted: it lacks {lacking}", HOW_TO_WRITE_ONE)
+        return AttentionError(f"{path} is not a kernel of attention that twill emitted: it lacks {lacking}", HOW_TO_WRITE_ONE)
 
-    if not any(isinstance(node, ast.FunctionDef) and node.name == ENTRY for node in tree.body):
-        raise refuse(f"a function {ENTRY}")
-    if missing := [name for name in ("head_dim", "head_dim_v", "keys", "subtiles") if name not in tiles]:
+    if file.host not in (FORWARD, GRADIENTS):
+        raise refuse(f"a function {FORWARD} or {GRADIENTS}")
+    needed = ("head_dim", "head_dim_v", "keys", "subtiles" if file.host == FORWARD else "queries")
+    if missing := [name for name in needed if name not in sizes]:
         raise refuse(f"{' and '.join(missing)} in TILES")
-    if not isinstance(schedule, ast.Constant) or not isinstance(schedule.value, str):
-        raise refuse("the hash of its schedule in SCHEDULE")
-    if arch is None:
-        raise refuse("the import of a tile library")
     if interval is None:
         raise refuse("its cycles an iteration in the header")
+    rows = ROWS_OF_A_SUBTILE[file.tiles] * sizes["subtiles"] if file.host == FORWARD else sizes["queries"]
     return KernelFile(
-        path=path.resolve(), arch=arch, head_dim=tiles["head_dim"], head_dim_v=tiles["head_dim_v"], keys=tiles["keys"],
-        rows=ROWS_OF_A_SUBTILE[arch] * tiles["subtiles"], interval_cycles=int(interval[1]), schedule=schedule.value, own=own,
+        path=path.resolve(), arch=file.tiles, head_dim=sizes["head_dim"], head_dim_v=sizes["head_dim_v"], keys=sizes["keys"], rows=rows,
+        interval_cycles=interval, schedule=file.schedule_hash, own=own, makes="attn_fwd" if file.host == FORWARD else "attn_bwd",
     )  # fmt: skip
 
 
@@ -100,7 +78,7 @@ def _shipped() -> tuple[KernelFile, ...]:
     import twill.kernels
 
     folder = Path(str(twill.kernels.__file__)).parent
-    return tuple(read_kernel(path, own=False) for path in sorted(folder.glob("*_attn_fwd_*.py")))
+    return tuple(read_kernel(path, own=False) for path in sorted(folder.glob("*_attn_*.py")))
 
 
 _added: dict[Path, KernelFile] = {}
@@ -118,5 +96,10 @@ def remove(kernel: KernelFile) -> None:
 
 
 def kernels() -> tuple[KernelFile, ...]:
-    """All kernels: the shipped ones by name, then the user's in the order in which they were added."""
-    return _shipped() + tuple(_added.values())
+    """All forward kernels: the shipped ones by name, then the user's in the order in which they were added."""
+    return tuple(k for k in _shipped() + tuple(_added.values()) if k.makes == FORWARD)
+
+
+def backward_kernels() -> tuple[KernelFile, ...]:
+    """All kernels that make gradients, in the same order."""
+    return tuple(k for k in _shipped() + tuple(_added.values()) if k.makes == GRADIENTS)

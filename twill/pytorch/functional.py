@@ -12,6 +12,7 @@ from twill.pytorch import catalogue
 from twill.pytorch.catalogue import KernelFile, read_kernel
 from twill.pytorch.eager import nothing_looks_on, wants_gradients
 from twill.pytorch.errors import AttentionError
+from twill.pytorch.gradients import forget_backward_plans, refuse_without_backward
 from twill.pytorch.libraries import set_libraries
 from twill.pytorch.op import attention_fwd, attention_fwd_lse
 from twill.pytorch.plan import forget_plans, forward
@@ -22,16 +23,16 @@ __all__ = ["attention", "register_kernel", "scaled_dot_product_attention", "unre
 @overload
 def attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: float | None = None, causal: bool = False,
-    return_lse: Literal[False] = False,
+    return_lse: Literal[False] = False, *, deterministic: bool = False,
 ) -> torch.Tensor: ...  # fmt: skip
 @overload
 def attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: float | None = None, causal: bool = False, *,
-    return_lse: Literal[True],
+    return_lse: Literal[True], deterministic: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]: ...  # fmt: skip
 def attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: float | None = None, causal: bool = False,
-    return_lse: bool = False,
+    return_lse: bool = False, *, deterministic: bool = False,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """``softmax(q k^T * softmax_scale) v`` for every batch and head, by a kernel that twill emitted.
 
@@ -43,6 +44,8 @@ def attention(
     softmax_scale : positive; by default ``head_dim ** -0.5``.
     causal : query ``i`` sees key ``j`` only if ``j <= i + seqlen_k - seqlen_q``: the last query sees the last key.
     return_lse : return ``(o, lse)``.
+    deterministic : gradients that are the same to the bit in every run, which no kernel makes yet: refused where a gradient is wanted.
+        The output always is.
 
     Returns
     -------
@@ -57,20 +60,40 @@ def attention(
     copied: one head is read by all.
 
     The kernel runs on the current stream. The first call for a pair of head dims compiles the kernel, if no cache and no folder of
-    libraries has it; it cannot be inside the capture of a CUDA graph. There is no backward yet.
+    libraries has it; it cannot be inside the capture of a CUDA graph.
+
+    It is differentiable, once, with respect to q, k and v through ``o``, for the head dims for which there is a kernel of gradients.
+    ``lse`` has no gradient.
 
     Raises
     ------
-    AttentionError : before anything is launched: wrong type, shape or device, an operand that requires a gradient, an architecture or a
-        head dim for which there is no kernel.
+    AttentionError : before anything is launched: wrong type, shape or device, an architecture or a head dim for which there is no kernel,
+        none of gradients if one is wanted.
     BuildError : the kernel cannot be compiled.
     """
-    if not is_compiling() and nothing_looks_on(q, k, v) and not wants_gradients(q, k, v):
+    if wants_gradients(q, k, v):
+        return _differentiable(q, k, v, softmax_scale, causal, return_lse, deterministic)
+    if not is_compiling() and nothing_looks_on(q, k, v):
         o, lse = forward(q, k, v, softmax_scale, causal, return_lse)
         return o if lse is None else (o, lse)
     if return_lse:
         return attention_fwd_lse(q, k, v, softmax_scale, causal)
     return attention_fwd(q, k, v, softmax_scale, causal)
+
+
+def _differentiable(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: float | None, causal: bool, return_lse: bool, deterministic: bool
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """By the operator that keeps the log-sum-exp, from which gradients are made."""
+    if deterministic:
+        raise AttentionError(
+            "deterministic=True, and a gradient is wanted: blocks add to dQ as they come, and no kernel keeps an order yet",
+            "leave deterministic out, or call it under torch.no_grad(): the output is the same to the bit in every run",
+        )
+    if not is_compiling():
+        refuse_without_backward(q, k, v)
+    o, lse = attention_fwd_lse(q, k, v, softmax_scale, causal)
+    return (o, lse) if return_lse else o
 
 
 def scaled_dot_product_attention(
@@ -109,18 +132,18 @@ def register_kernel(path: str | Path) -> KernelFile:
 
     Raises
     ------
-    AttentionError : the file cannot be read or is not a forward kernel as ``twill emit`` writes them.
+    AttentionError : the file cannot be read or is not a kernel of attention as ``twill emit`` writes them.
     """
     kernel = read_kernel(Path(path))
     catalogue.add(kernel)
-    forget_plans()
+    _forget_plans()
     return kernel
 
 
 def unregister_kernel(kernel: KernelFile) -> None:
     """Do without a kernel that was registered."""
     catalogue.remove(kernel)
-    forget_plans()
+    _forget_plans()
 
 
 def use_libraries(folder: str | Path | None) -> None:
@@ -129,4 +152,9 @@ def use_libraries(folder: str | Path | None) -> None:
     The environment variable ``TWILL_LIBRARIES`` does the same for a whole process.
     """
     set_libraries(None if folder is None else Path(folder))
+    _forget_plans()
+
+
+def _forget_plans() -> None:
     forget_plans()
+    forget_backward_plans()

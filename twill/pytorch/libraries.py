@@ -21,7 +21,6 @@ from twill.pytorch.errors import AttentionError
 __all__ = ["VARIABLE", "function_of", "libraries", "set_libraries"]
 
 VARIABLE = "TWILL_LIBRARIES"
-HOST_FUNCTION = "attn_fwd"
 
 _folder: Path | None = None
 
@@ -41,7 +40,9 @@ def libraries() -> Path | None:
 
 @cache
 def function_of(kernel: KernelFile, dtype: Literal["bf16", "fp16"], causal: bool, lse: bool) -> Callable[..., Any]:
-    """The host function ``f(q, k, v, o, lse or None, counter, softmax_scale, sm_count)`` of a kernel.
+    """The host function of a kernel: ``attn_fwd(q, k, v, o, lse or None, counter, softmax_scale, sm_count)``, or
+    ``attn_bwd(q, k, v, o, do, lse, dq, dk, dv, workspace, counter, softmax_scale, sm_count)``, of which there are no variants with and
+    without log-sum-exp: ``lse`` is false.
 
     Raises
     ------
@@ -67,7 +68,7 @@ def function_of(kernel: KernelFile, dtype: Literal["bf16", "fp16"], causal: bool
 
         return load(kernel.path, variant, arch=arch)
     library = library_in(folder, kernel.path, variant, arch)
-    function: Callable[..., Any] = tvm_ffi.load_module(str(library))[HOST_FUNCTION]
+    function: Callable[..., Any] = tvm_ffi.load_module(str(library))[kernel.makes]
     return function
 
 

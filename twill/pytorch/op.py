@@ -1,37 +1,50 @@
-"""The operators ``twill::attention_fwd`` and ``twill::attention_fwd_lse``: what PyTorch's dispatcher, compiler and graphs see.
+"""The operators ``twill::attention_fwd``, ``attention_fwd_lse`` and ``attention_bwd``: what PyTorch's dispatcher, compiler and graphs see.
 
 They are registered with a kernel for all devices, so a call with tensors on the wrong one ends in the error that says so. They are
-functional: nothing that is passed is written to, and results alias no operand.
+functional: nothing that is passed is written to, and results alias no operand. The second is differentiable, by the third.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
+from twill.pytorch.eager import wants_gradients
 from twill.pytorch.errors import AttentionError
+from twill.pytorch.gradients import Gradients, backward, refuse_without_backward
 from twill.pytorch.operands import shapes_of
-from twill.pytorch.plan import forward, refuse_gradients
+from twill.pytorch.plan import forward
 
-__all__ = ["attention_fwd", "attention_fwd_lse"]
+__all__ = ["attention_bwd", "attention_fwd", "attention_fwd_lse"]
 
-ARGUMENTS = "(Tensor q, Tensor k, Tensor v, float? softmax_scale, bool causal)"
+OPERANDS = "Tensor q, Tensor k, Tensor v"
+FLAGS = "float? softmax_scale, bool causal"
 
 _library = torch.library.Library("twill", "DEF")
 _tags = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides)
 """Exact strides: the compiler must not choose a layout of its own that would have to be copied."""
-_library.define(f"attention_fwd{ARGUMENTS} -> Tensor", tags=_tags)
-_library.define(f"attention_fwd_lse{ARGUMENTS} -> (Tensor, Tensor)", tags=_tags)
+_library.define(f"attention_fwd({OPERANDS}, {FLAGS}) -> Tensor", tags=_tags)
+_library.define(f"attention_fwd_lse({OPERANDS}, {FLAGS}) -> (Tensor, Tensor)", tags=_tags)
+_library.define(f"attention_bwd(Tensor do, {OPERANDS}, Tensor o, Tensor lse, {FLAGS}) -> (Tensor, Tensor, Tensor)", tags=_tags)
+
+
+def _refuse_gradients(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+    if wants_gradients(q, k, v):
+        raise AttentionError(
+            "q, k or v requires a gradient, and twill::attention_fwd keeps nothing to make one from",
+            "call twill.attention or torch.ops.twill.attention_fwd_lse, or this one under torch.no_grad()",
+        )
 
 
 def _run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: float | None, causal: bool) -> torch.Tensor:
-    refuse_gradients(q, k, v)
+    _refuse_gradients(q, k, v)
     return forward(q, k, v, softmax_scale, causal, False)[0]
 
 
 def _run_lse(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: float | None, causal: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    refuse_gradients(q, k, v)
     o, lse = forward(q, k, v, softmax_scale, causal, True)
     if lse is None:
         raise AttentionError("the log-sum-exp was asked for and not made", "report this: it is a mistake of twill")
@@ -40,21 +53,58 @@ def _run_lse(
 
 def _fake(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: float | None, causal: bool) -> torch.Tensor:
     """The result without data; the errors of wrong operands come here while a model is traced."""
-    refuse_gradients(q, k, v)
+    _refuse_gradients(q, k, v)
     return q.new_empty(shapes_of(q, k, v).output)
 
 
 def _fake_lse(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: float | None, causal: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    refuse_gradients(q, k, v)
     shapes = shapes_of(q, k, v)
     return q.new_empty(shapes.output), q.new_empty(shapes.lse, dtype=torch.float32)
 
 
-for _name, _kernel, _shape in (("attention_fwd", _run, _fake), ("attention_fwd_lse", _run_lse, _fake_lse)):
+def _fake_bwd(
+    do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor, lse: torch.Tensor, softmax_scale: float | None,
+    causal: bool,
+) -> Gradients:  # fmt: skip
+    shapes_of(q, k, v)
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+    q, k, v, ctx.softmax_scale, ctx.causal = inputs
+    refuse_without_backward(q, k, v)
+    ctx.save_for_backward(q, k, v, *output)
+    ctx.set_materialize_grads(False)
+
+
+def _differentiate(ctx: Any, do: torch.Tensor | None, dlse: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+    """Only gradients that are asked for are handed on; the kernel makes all three at once."""
+    if dlse is not None:
+        raise AttentionError(
+            "a gradient of lse is wanted, and only that of o is there",
+            "use lse.detach(), under torch.compile inside of what is compiled; or logsumexp of scores made with torch.matmul",
+        )
+    if do is None:
+        return None, None, None, None, None
+    q, k, v, o, lse = ctx.saved_tensors
+    found = attention_bwd(do, q, k, v, o, lse, ctx.softmax_scale, ctx.causal)
+    return *(x if wanted else None for x, wanted in zip(found, ctx.needs_input_grad, strict=False)), None, None
+
+
+def _no_second(ctx: Any, *given: torch.Tensor) -> tuple[None, ...]:
+    raise AttentionError("a second derivative of attention is wanted, and there is none", "use PyTorch's own attention for it")
+
+
+for _name, _kernel, _shape in (
+    ("attention_fwd", _run, _fake), ("attention_fwd_lse", _run_lse, _fake_lse), ("attention_bwd", backward, _fake_bwd),
+):  # fmt: skip
     _library.impl(_name, _kernel, "CompositeExplicitAutograd")
     torch.library.register_fake(f"twill::{_name}", _shape, lib=_library)
+torch.library.register_autograd("twill::attention_fwd_lse", _differentiate, setup_context=_save, lib=_library)
+torch.library.register_autograd("twill::attention_bwd", _no_second, lib=_library)
 
 attention_fwd = torch.ops.twill.attention_fwd.default
 attention_fwd_lse = torch.ops.twill.attention_fwd_lse.default
+attention_bwd = torch.ops.twill.attention_bwd.default

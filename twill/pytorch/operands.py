@@ -5,18 +5,27 @@ Everything here looks at shapes, strides and types only, so it holds for fake te
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
 from twill.pytorch.errors import AttentionError
 
-__all__ = ["ALIGNMENT_BYTES", "AS_IT_IS", "Layout", "Shapes", "layout_of", "shapes_of", "shared_heads"]
+__all__ = [
+    "ALIGNMENT_BYTES", "AS_IT_IS", "DTYPE_NAMES", "MOST", "UNALIGNED", "Layout", "Shapes", "addressable", "checked_scale", "layout",
+    "layout_of", "shapes_of", "shared_heads",
+]  # fmt: skip
 
-DTYPES = (torch.bfloat16, torch.float16)
+DTYPE_NAMES: dict[torch.dtype, Literal["bf16", "fp16"]] = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 ALIGNMENT_BYTES = 16
 """Of a tensor's first element and of its strides: what TMA can address (PTX ISA, tensor maps)."""
+UNALIGNED = ALIGNMENT_BYTES - 1
+MOST = 2**31 - 2**16
+"""Kernels count positions, tiles of keys and work tiles in 32 bits, some tiles or blocks beyond the last. The number of elements is not
+limited: addresses are 64-bit."""
 MOST_STRIDE_BYTES = 2**40
 """A tensor map holds smaller strides only."""
 
@@ -56,7 +65,7 @@ def shapes_of(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Shapes:
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.dim() != 4:
             raise AttentionError(f"{name} has {x.dim()} dimensions", "pass (batch, seq, heads, dim)")
-        if x.dtype not in DTYPES:
+        if x.dtype not in DTYPE_NAMES:
             raise AttentionError(f"{name} is {x.dtype}", "convert to torch.bfloat16 or torch.float16")
         if x.layout is not torch.strided:
             raise AttentionError(f"{name} has layout {x.layout}", "pass dense tensors")
@@ -95,8 +104,13 @@ class Layout:
 AS_IT_IS = Layout(copy=False, strides=None)
 
 
+def layout(x: torch.Tensor) -> Layout:
+    """The layout for a tensor (batch, seq, heads, dim), no size of which is 0."""
+    return layout_of(x.shape, x.stride(), x.element_size())
+
+
 def layout_of(shape: Sequence[int], strides: Sequence[int], element_bytes: int) -> Layout:
-    """The layout for a tensor of this shape, no size of which is 0."""
+    """The layout for a tensor of these sizes and strides."""
     step = ALIGNMENT_BYTES // element_bytes
     most = MOST_STRIDE_BYTES // element_bytes
     *outer, last = zip(shape, strides, strict=True)
@@ -108,6 +122,25 @@ def layout_of(shape: Sequence[int], strides: Sequence[int], element_bytes: int) 
         return AS_IT_IS
     usable = tuple(stride if size > 1 else -(-shape[3] // step) * step for size, stride in outer)
     return Layout(False, (*usable, 1))
+
+
+def addressable(x: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """The tensor as a kernel can address it; copied only where no view will do."""
+    if layout.copy or x.data_ptr() & UNALIGNED:
+        return x.clone(memory_format=torch.contiguous_format)
+    return x if layout.strides is None else x.as_strided(x.shape, layout.strides)
+
+
+def checked_scale(scale: float) -> float:
+    """The scale.
+
+    Raises
+    ------
+    AttentionError : it is not positive and finite.
+    """
+    if not 0.0 < scale < math.inf:
+        raise AttentionError(f"softmax_scale is {scale}", "it must be positive and finite; for a negative one negate q")
+    return scale
 
 
 def shared_heads(shape: Sequence[int], *strides: Sequence[int]) -> bool:

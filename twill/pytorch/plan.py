@@ -9,28 +9,34 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import empty_like
 
 from twill.pytorch.counters import counter_of
-from twill.pytorch.eager import wants_gradients
 from twill.pytorch.errors import AttentionError
 from twill.pytorch.libraries import function_of
-from twill.pytorch.operands import ALIGNMENT_BYTES, AS_IT_IS, Layout, Shapes, layout_of, shapes_of, shared_heads
+from twill.pytorch.operands import (
+    AS_IT_IS,
+    DTYPE_NAMES,
+    MOST,
+    UNALIGNED,
+    Layout,
+    Shapes,
+    addressable,
+    checked_scale,
+    layout,
+    shapes_of,
+    shared_heads,
+)  # fmt: skip
 from twill.pytorch.selection import Workload, choose
 from twill.pytorch.target import Target, current_device, target_of
 
-__all__ = ["Plan", "forget_plans", "forward", "refuse_gradients"]
+__all__ = ["Plan", "forget_plans", "forward"]
 
-DTYPE_NAMES: dict[torch.dtype, Literal["bf16", "fp16"]] = {torch.bfloat16: "bf16", torch.float16: "fp16"}
-UNALIGNED = ALIGNMENT_BYTES - 1
 MOST_PLANS = 4096
 """Where lengths change from call to call signatures never end: beyond this many all are forgotten."""
-MOST = 2**31 - 2**16
-"""Kernels count positions, tiles of keys and work tiles in 32 bits, some tiles or blocks beyond the last. The number of elements is not
-limited: addresses are 64-bit."""
 
 Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 Results = tuple[torch.Tensor, torch.Tensor | None]
@@ -55,13 +61,7 @@ class Plan:
         q, k, v = given
         if self.heads_shared:
             k, v = k[:, :, :1], v[:, :, :1]
-        return _addressable(q, self.layouts[0]), _addressable(k, self.layouts[1]), _addressable(v, self.layouts[2])
-
-
-def _addressable(x: torch.Tensor, layout: Layout) -> torch.Tensor:
-    if layout.copy or x.data_ptr() & UNALIGNED:
-        return x.clone(memory_format=torch.contiguous_format)
-    return x if layout.strides is None else x.as_strided(x.shape, layout.strides)
+        return addressable(q, self.layouts[0]), addressable(k, self.layouts[1]), addressable(v, self.layouts[2])
 
 
 _plans: dict[tuple[object, ...], Plan] = {}
@@ -73,14 +73,6 @@ def forget_plans() -> None:
     function_of.cache_clear()
 
 
-def refuse_gradients(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
-    """Raise an `AttentionError` if the result would have to be differentiable: there is no backward yet."""
-    if wants_gradients(q, k, v):
-        raise AttentionError(
-            "q, k or v requires a gradient, and attention has no backward yet", "call it under torch.no_grad(), or pass x.detach()"
-        )
-
-
 def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: float | None, causal: bool, with_lse: bool) -> Results:
     """Validate, allocate and launch on the current stream; the log-sum-exp is ``None`` unless asked for.
 
@@ -89,11 +81,7 @@ def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: fl
     AttentionError : before anything is launched, whatever is wrong with the operands.
     """
     plan = _plan_of(q, k, v, causal, with_lse)
-    scale = plan.scale
-    if softmax_scale is not None:
-        scale = softmax_scale
-        if not 0.0 < scale < math.inf:
-            raise AttentionError(f"softmax_scale is {scale}", "it must be positive and finite; for a negative one negate q")
+    scale = plan.scale if softmax_scale is None else checked_scale(softmax_scale)
     o = empty_like(plan.o)
     lse = None if plan.lse is None else empty_like(plan.lse)
     if plan.function is None:
@@ -145,7 +133,7 @@ def _make_plan(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, 
     shared = shared_heads(k.shape, k.stride(), v.stride())
     if shared:
         k, v = k[:, :, :1], v[:, :, :1]
-    layouts = (_layout(q), _layout(k), _layout(v))
+    layouts = (layout(q), layout(k), layout(v))
     return Plan(function, o, lse, scale, target, layouts, not shared and layouts == (AS_IT_IS,) * 3, shared)
 
 
@@ -154,10 +142,6 @@ def _like(q: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> torch.
     made = q.new_empty(shape, dtype=dtype)
     made.untyped_storage().resize_(0)
     return made
-
-
-def _layout(x: torch.Tensor) -> Layout:
-    return layout_of(x.shape, x.stride(), x.element_size())
 
 
 def _refuse_sizes(shapes: Shapes, rows: int) -> None:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from twill.pytorch.catalogue import KernelFile, kernels
+from twill.pytorch.catalogue import KernelFile, backward_kernels, kernels
 from twill.pytorch.errors import AttentionError
 
-__all__ = ["Workload", "choose", "measured", "predicted_cycles"]
+__all__ = ["Workload", "choose", "choose_backward", "measured", "predicted_cycles"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,25 @@ def choose(work: Workload) -> KernelFile:
     if lines:
         return by_name[min(lines)[1]]
     return min(fits, key=lambda k: (predicted_cycles(k, work), -k.rows))
+
+
+def choose_backward(arch: str | None, head_dim: int, head_dim_v: int) -> KernelFile:
+    """The user's latest kernel of gradients that fits, else the shipped one; ``None`` fits every architecture.
+
+    Raises
+    ------
+    AttentionError : there is none for this architecture and these head dims; says which there are.
+    """
+    there = [k for k in backward_kernels() if arch in (k.arch, None)]
+    fits = [k for k in there if (k.head_dim, k.head_dim_v) == (head_dim, head_dim_v)]
+    if fits:
+        return fits[-1] if fits[-1].own else min(fits, key=lambda k: k.interval_cycles / (k.rows * k.keys))
+    dims = ", ".join(_dims(*pair) for pair in sorted({(k.head_dim, k.head_dim_v) for k in there})) or "none"
+    where = f" on {arch}" if arch else ""
+    raise AttentionError(
+        f"a gradient is wanted, and there is no kernel for it at head dim {_dims(head_dim, head_dim_v)}{where}; there are {dims}",
+        "call it under torch.no_grad() or pass x.detach(); to train, use torch.nn.functional.scaled_dot_product_attention",
+    )
 
 
 def _dims(head_dim: int, head_dim_v: int) -> str:
