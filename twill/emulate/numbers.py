@@ -12,13 +12,18 @@ __all__ = ["Expected", "Inputs", "Shape", "attention", "from_bits", "inputs", "t
 Array = np.ndarray[Any, Any]
 Dtype = Literal["bf16", "fp16"]
 
+RISE = 64
+"""Keys after which rising scores have grown: fewer than a tile has."""
+
 ROUNDOFF = {"bf16": 2.0**-8, "fp16": 2.0**-11}
 """Largest relative error of rounding to a type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """An attention problem."""
+    """An attention problem. With ``rising`` keys the largest score of a row grows from tile to tile, as a kernel walks them, beyond any
+    threshold for rescaling.
+    """
 
     batch: int
     seqlen_q: int
@@ -29,6 +34,7 @@ class Shape:
     head_dim_v: int
     causal: bool
     dtype: Dtype
+    rising: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,10 @@ def inputs(shape: Shape, seed: int) -> Inputs:
 
     q, k = tensor(shape.seqlen_q, shape.heads, shape.head_dim), tensor(shape.seqlen_k, shape.kv_heads, shape.head_dim)
     v = tensor(shape.seqlen_k, shape.kv_heads, shape.head_dim_v)
-    k[:, : shape.seqlen_k // 2] *= 2.5
+    if shape.rising:
+        k *= 4 * (1 + (shape.seqlen_k - 1 - np.arange(shape.seqlen_k)) // RISE)[None, :, None, None]
+    else:
+        k[:, : shape.seqlen_k // 2] *= 2.5
     return Inputs(to_bits(q, shape.dtype), to_bits(k, shape.dtype), to_bits(v, shape.dtype), shape.head_dim**-0.5)
 
 
