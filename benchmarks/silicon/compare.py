@@ -93,13 +93,14 @@ def compare(folder: Path, out: Path, *, jobs: int, repeats: int, budget_s: float
         this.all(unsure, 1, results)
     missing = [c.name for _, c in kept if c.name not in results]
     against = contradictions([c for _, c in kept], results)
+    gpu = f"{about['device']}, {time.strftime('%Y-%m-%d')}, {time.monotonic() - begin:.0f} s"
     lines = [
-        f"{about['device']}, {time.strftime('%Y-%m-%d')}, {time.monotonic() - begin:.0f} s", "",
+        gpu, "",
         *comparison([c for _, c in kept if not c.fault], results), "", *faults([c for _, c in kept if c.fault], results), "",
         f"against the emulator: {', '.join(against) or 'nothing'}", f"not run: {', '.join(missing) or 'nothing'}",
     ]  # fmt: skip
     out.mkdir(parents=True, exist_ok=True)
-    (out / "results.json").write_text(json.dumps({"about": about, "results": results}, indent=1) + "\n", encoding="utf-8")
+    (out / "results.json").write_text(json.dumps({"about": about | {"gpu": gpu}, "results": results}, indent=1) + "\n", encoding="utf-8")
     (out / "tables.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     print("\n".join(lines), flush=True)
     return len(against) + len(missing)

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.silicon.cases import Case
 
-__all__ = ["BAD", "comparison", "contradictions", "faults", "verdict"]
+__all__ = ["BAD", "comparison", "contradictions", "faults", "page", "unseen", "verdict"]
 
 OUTCOMES = ("hang", "fault", "wrong", "differs", "same")
 BAD = ("hang", "fault", "wrong")
@@ -86,9 +86,56 @@ def faults(cases: Sequence[Case], results: Results) -> Iterator[str]:
         caught = case.fault["caught"]
         if case.fault["family"] != "none" and what and (what in BAD) != bool(caught):
             kinds = f"emulator: {', '.join(caught)} ({case.fault['scheduler']})" if caught else "emulator: nothing"
-            remarks = f"; ptxas: {case.fault['remarks']}" if case.fault["remarks"] else ""
+            remarks = _remarks(case.fault["remarks"])
             f = case.fault
             yield f"* {case.name}: GPU {what}, {kinds}: {f['family']}, PTX line {f['line']} {f['source']}: {f['text'][:90]}{remarks}"
+
+
+REMARKS = {"C7517": "ptxas put the wait back", "C7514": "ptxas serialises all MMAs"}
+
+
+def _remarks(text: str) -> str:
+    """What ptxas said, in a few words."""
+    said = [words for code, words in REMARKS.items() if f"({code})" in text]
+    return f"; {', '.join(said)}" if said else (f"; ptxas: {' '.join(text.split())[:160]}" if text else "")
+
+
+def unseen(cases: Sequence[Case], results: Results) -> Iterator[str]:
+    """Faults that the emulator does not find, and what they did on the GPU; alike ones in one line."""
+    rows: dict[tuple[str, str, str], list[str]] = {}
+    for case in cases:
+        f = case.fault
+        if case.name in results and f["family"] != "none" and not f["caught"]:
+            rows.setdefault((f["of"], f["family"], f["source"]), []).append(verdict(results[case.name]))
+    for (of, family, source), what in rows.items():
+        counts = ", ".join(f"{n} {w}" for w, n in sorted(Counter(what).items()))
+        yield f"* {of.removesuffix(' control')}, {family}, {source}: {counts}"
+
+
+def page(cases: Sequence[Case], results: Results, gpu: str) -> Iterator[str]:
+    """The page of docs/ on a comparison. ``gpu`` says on what, when, and how long it took."""
+    kept = [c for c in cases if c.group != "control"]
+    planted = [c for c in kept if c.fault]
+    bad = [c for c in planted if c.name in results and verdict(results[c.name]) in BAD]
+    yield from (
+        "# The emulator beside an H200", "",
+        "`python -m benchmarks.emulate_silicon prepare FOLDER --peers PEERS` writes cases as data, on a machine without a GPU; "
+        "`compare FOLDER --out OUT` runs them on one with an H100 or H200, and `page FOLDER OUT` writes this page from what it left.", "",
+        f"{gpu}.", "", "## The same kernels, the same inputs", "",
+        'Units are those of the last place of the output\'s type. The norm is that of the difference over that of the output. "Of bound": '
+        "the largest error against double precision over what rounding allows.", "",
+        *comparison([c for c in kept if not c.fault], results), "",
+        "What differs is the exponential and its like (`ex2.approx`, `lg2.approx` and `rcp.approx` are exact and then rounded here, and good "
+        "to two units there), and the tensor core adds in an order of its own. Large counts of units are elements near 0. All errors "
+        "against double precision are what they are on the GPU, to two digits.", "", "## Planted faults", "",
+        "Mutants of the PTX of two kernels, assembled by ptxas: each is run 20 times alone and 20 times beside 47 copies of itself, and "
+        'compared with the unchanged kernel bit by bit. "Differs": other bits, within what rounding allows.', "",
+        *faults(planted, results), "",
+        f"Of {len(bad)} that hang or compute wrongly on the GPU, the emulator finds {sum(bool(c.fault['caught']) for c in bad)}. "
+        "Above are those that are found here and did nothing there: it takes an order that the GPU did not choose. Not found here:", "",
+        *unseen(planted, results), "",
+        "[emulator.md](emulator.md) says of each kind why it does not show, or what finds it now.",
+    )  # fmt: skip
 
 
 def _row(family: str, row: Counter[str]) -> str:

@@ -11,7 +11,7 @@ import json
 import math
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 MODULE = "twill_emitted_kernel"
@@ -24,11 +24,13 @@ def main(request_file: str) -> None:
     request = json.loads(Path(request_file).read_text(encoding="utf-8"))
     sys.path[:] = request["path"]
     import cutlass.cute as cute
+    from cutlass._mlir_helpers.op import loc_transform
 
     kernel = _module(request["kernel"])
     arguments = _arguments(kernel, request)
     function = getattr(kernel, request["host"])
-    compiled = cute.compile(function, *(arguments[name] for name in request["parameters"]), options="--enable-tvm-ffi")
+    with loc_transform(lambda loc: _with_statement(loc, str(kernel.__file__))):
+        compiled = cute.compile(function, *(arguments[name] for name in request["parameters"]), options="--enable-tvm-ffi")
     folder = Path(request["output"])
     (folder / "kernel.ptx").write_bytes(_content(compiled.__ptx__))
     (folder / "kernel.cubin").write_bytes(_content(compiled.__cubin__))
@@ -50,6 +52,24 @@ def _module(path: str) -> ModuleType:
     sys.modules[MODULE] = module
     spec.loader.exec_module(module)
     return module
+
+
+def _with_statement(location: Any, file: str) -> Any:
+    """A location with the line of the emitted file's statement that is being traced where the column would be.
+
+    Tile operations stand in files of their own; which statement of which role asked for one, reports have from here.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename != file:
+        frame = frame.f_back
+    if frame is None or location is None:
+        return location
+    from cutlass._mlir import ir
+
+    place = location.child_loc if location.is_a_name() else location
+    if not place.is_a_file():
+        return location
+    return ir.Location.file(place.filename, place.start_line, frame.f_lineno)
 
 
 def _arguments(kernel: ModuleType, request: dict[str, Any]) -> dict[str, Any]:

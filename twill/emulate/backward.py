@@ -54,7 +54,7 @@ class BackwardKernel(AttentionKernel):
             if _stopped(findings):
                 break
         error = float("nan") if _stopped(findings) else _compare(findings, shape, results, gradients(given, shape))
-        return Result(scheduler, findings, coverage, error, results["dq"].array(np.uint16).copy())
+        return Result(scheduler, findings, coverage, error, {name: x.array(np.uint8).tobytes() for name, x in results.items()})
 
     def _launches(self, shape: Shape, given: Problem, sm_count: int, memory: GlobalMemory) -> tuple[list[Launch], dict[str, Allocation]]:
         arguments: dict[str, object] = {"softmax_scale": float(given.forward.scale), "sm_count": sm_count}

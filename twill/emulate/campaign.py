@@ -1,7 +1,8 @@
-"""A campaign of planted faults against a shipped kernel: ``python -m twill.emulate.campaign KERNEL``.
+"""A campaign of planted faults against a kernel: ``python -m twill.emulate.campaign KERNEL``.
 
-Every mutant runs under one scheduler after the other until something is found. What survives is listed: it either behaves like the kernel
-(an arrival that nobody waits for any more) or shows a hole of the emulator.
+Every mutant runs under one scheduler after the other until something is found. A survivor may behave like the kernel: a wait that tells its
+warp nothing it does not know, in no run of the kernel itself; a multiplication by zeros, which leaves all outputs as they are. Whatever
+else survives was missed.
 """
 
 from __future__ import annotations
@@ -10,42 +11,86 @@ import argparse
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from twill.emulate.errors import EmulationError
-from twill.emulate.kernel import AttentionKernel, Result, head_dims
+from twill.emulate.kernel import AttentionKernel, Result
+from twill.emulate.machine.schedulers import SCHEDULERS
 from twill.emulate.mutants import Mutant, mutants
 from twill.emulate.numbers import Shape
 
-__all__ = ["Verdict", "judge", "lines_run", "main"]
+__all__ = ["HELD_AGAIN", "ORDER", "Verdict", "judge", "lines_run", "main", "table"]
+
+ORDER = ("late", "eager", "newest", "random", "held")
+"""The scheduler that shows most faults comes first."""
+HELD_AGAIN = 64
+"""``held`` runs for every line that puts something in flight, but for no more than these."""
+WAITS = ("wait dropped", "bulk wait dropped", "wgmma wait dropped", "wgmma wait weakened", "tcgen05 wait dropped", "barrier dropped")
+VALUES = ("multiplication dropped", "operands swapped", "column shifted", "load to another place")
+IMPLIED = "implied: in the kernel itself this wait tells its warp nothing that it does not know"
+SAME = "same values: what it changes is zero here; all outputs are equal to the bit"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of a mutant: the kinds of its findings, none if it survived, and the scheduler that showed them."""
+    """What became of a mutant: the kinds of its findings and the scheduler that showed them, or why it behaves like the kernel.
+
+    All three are empty if it was missed.
+    """
 
     mutant: Mutant
     kinds: tuple[str, ...]
     scheduler: str
+    reason: str = ""
 
 
-def judge(kernel: AttentionKernel, shape: Shape, chosen: Iterable[Mutant], schedulers: Iterable[str], seed: int) -> Iterator[Verdict]:
+@dataclass
+class _Clean:
+    """Runs of the kernel itself, each made when first asked for."""
+
+    kernel: AttentionKernel
+    shape: Shape
+    results: dict[tuple[str, int], Result] = field(default_factory=dict)
+
+    def run(self, scheduler: str, seed: int) -> Result:
+        if (scheduler, seed) not in self.results:
+            self.results[scheduler, seed] = self.kernel.run(self.shape, scheduler, seed, 1)
+        return self.results[scheduler, seed]
+
+    def taught(self) -> set[int]:
+        return set().union(*(r.coverage.taught for r in self.results.values()))
+
+
+def _turns(kernel: AttentionKernel, schedulers: Iterable[str], seed: int) -> list[tuple[str, int]]:
+    """Schedulers with seeds: ``held`` holds back each line in turn."""
+    found: list[tuple[str, int]] = []
+    for name in schedulers:
+        again = min(HELD_AGAIN, len(kernel.code.launching)) if name == "held" else 1
+        found += [(name, seed + i) for i in range(again)]
+    return found
+
+
+def judge(kernel: AttentionKernel, shape: Shape, chosen: Iterable[Mutant], schedulers: Sequence[str], seed: int) -> Iterator[Verdict]:
     """Run mutants; ``shape`` should make every ring wrap and give a block more than one work tile."""
-    order = tuple(schedulers)
+    clean = _Clean(kernel, shape)
     for mutant in chosen:
-        changed = kernel.changed(mutant.kernel)
-        verdict = Verdict(mutant, (), "")
-        for scheduler in order:
-            try:
-                found = changed.run(shape, scheduler, seed, 1).findings.errors
-            except EmulationError as error:
-                verdict = Verdict(mutant, (f"refused: {error.problem[:40]}",), scheduler)
-                break
-            if found:
-                verdict = Verdict(mutant, tuple(sorted({f.kind for f in found})), scheduler)
-                break
-        yield verdict
+        yield _judge(clean, mutant, _turns(kernel, schedulers, seed))
+
+
+def _judge(clean: _Clean, mutant: Mutant, turns: Iterable[tuple[str, int]]) -> Verdict:
+    changed, same = clean.kernel.changed(mutant.kernel), True
+    for scheduler, seed in turns:
+        try:
+            result = changed.run(clean.shape, scheduler, seed, 1)
+        except EmulationError as error:
+            return Verdict(mutant, (f"refused: {error.problem[:40]}",), scheduler)
+        if result.findings.errors:
+            return Verdict(mutant, tuple(sorted({f.kind for f in result.findings.errors})), scheduler)
+        same = same and result.outputs == clean.run(scheduler, seed).outputs
+        if same and mutant.family in VALUES:
+            return Verdict(mutant, (), "", SAME)
+    return Verdict(mutant, (), "", IMPLIED if mutant.family in WAITS and mutant.line not in clean.taught() else "")
 
 
 def lines_run(kernel: AttentionKernel, clean: Result) -> set[int]:
@@ -54,43 +99,46 @@ def lines_run(kernel: AttentionKernel, clean: Result) -> set[int]:
     return {x.line for s in segments for x in kernel.code.kernel.instructions[s.begin : s.end]}
 
 
-def _table(verdicts: Iterable[Verdict]) -> Iterator[str]:
+def table(verdicts: Iterable[Verdict]) -> Iterator[str]:
+    """What was planted and found, by family."""
     counts: dict[str, Counter[str]] = {}
     for v in verdicts:
         row = counts.setdefault(v.mutant.family, Counter())
         row["all"] += 1
         row["caught"] += bool(v.kinds)
+        row["alike"] += bool(v.reason)
         for kind in v.kinds:
             row[kind] += 1
-    yield "| fault | planted | caught | shown as |"
-    yield "|---|---|---|---|"
+    yield "| fault | planted | behave like the kernel | caught | missed | shown as |"
+    yield "|---|---|---|---|---|---|"
     total: Counter[str] = Counter()
     for family, row in sorted(counts.items()):
         total += row
-        ways = ", ".join(f"{kind} {n}" for kind, n in row.most_common() if kind not in ("all", "caught"))
-        yield f"| {family} | {row['all']} | {row['caught']} | {ways} |"
-    yield f"| all | {total['all']} | {total['caught']} | |"
+        ways = ", ".join(f"{kind} {n}" for kind, n in row.most_common() if kind not in ("all", "caught", "alike"))
+        yield _row(family, row, ways)
+    yield _row("all", total, "")
+
+
+def _row(family: str, row: Counter[str], ways: str) -> str:
+    missed = row["all"] - row["caught"] - row["alike"]
+    return f"| {family} | {row['all']} | {row['alike']} | {row['caught']} | {missed} | {ways} |"
 
 
 def main(arguments: list[str] | None = None) -> int:
     """The command."""
-    from twill.build.compiler import compiled
-    from twill.build.kernelfile import Variant, find, read
+    from twill.emulate.ready import ready, shape_of
 
     parser = argparse.ArgumentParser(prog="python -m twill.emulate.campaign", description=__doc__)
     parser.add_argument("kernel")
     parser.add_argument("--causal", action="store_true")
     parser.add_argument("--seqlen-q", type=int, default=520)
     parser.add_argument("--seqlen-k", type=int, default=1100)
-    parser.add_argument("--schedulers", default="late,eager,random,newest")
+    parser.add_argument("--schedulers", default=",".join(ORDER), help=f"some of {', '.join(SCHEDULERS)}")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--every", type=int, default=1, help="take every n-th mutant")
     given = parser.parse_args(arguments)
-    file = read(find(given.kernel))
-    made = compiled(file, Variant("bf16", given.causal, True), "sm_90a")
-    kernel = AttentionKernel(file.path, made.ptx.read_text(encoding="utf-8"), made.folder / "kernel.o", file.host, file.parameters)
-    head_dim, head_dim_v = head_dims(file.path)
-    shape = Shape(1, given.seqlen_q, given.seqlen_k, 1, 1, head_dim, head_dim_v, given.causal, "bf16")
+    kernel = ready(given.kernel, causal=given.causal)
+    shape = shape_of(kernel, given.seqlen_q, given.seqlen_k, causal=given.causal)
     clean = kernel.run(shape, "late", given.seed, 1)
     if clean.findings.errors:
         sys.stderr.write("the kernel itself has findings: see `twill emulate`\n")
@@ -106,13 +154,13 @@ def main(arguments: list[str] | None = None) -> int:
         verdicts.append(verdict)
         if sys.stderr.isatty():
             sys.stderr.write(f"\r{len(verdicts)} of {len(chosen)} ")
-    for line in _table(verdicts):
+    for line in table(verdicts):
         sys.stdout.write(line + "\n")
     sys.stdout.write("\nsurvived:\n")
     for v in verdicts:
         if not v.kinds:
             source = kernel.code.source(v.mutant.line)
-            sys.stdout.write(f"  {v.mutant.family}, PTX line {v.mutant.line} {source}: {v.mutant.text}\n")
+            sys.stdout.write(f"  {v.reason or 'MISSED'}: {v.mutant.family}, PTX line {v.mutant.line} {source}: {v.mutant.text}\n")
     sys.stdout.write(f"{time.perf_counter() - begin:.0f} s\n")
     return 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -23,6 +24,13 @@ class Finding:
     source: str = ""
     where: str = ""
     severity: Literal["error", "warning"] = "error"
+    statement: str = ""
+    """Of the emitted file, if the kernel is one of ours."""
+
+    @property
+    def alike(self) -> tuple[str, ...]:
+        """What findings share that differ in numbers only: lines, offsets, warps, slots."""
+        return (self.kind, self.severity, *(re.sub(r"\d+", "#", x) for x in (self.text, self.statement, self.where)))
 
 
 @dataclass
@@ -32,6 +40,7 @@ class Findings:
     limit: int = 200
     seen: dict[tuple[str, int, str], int] = field(default_factory=dict)
     items: list[Finding] = field(default_factory=list)
+    _identities: list[tuple[str, int, str]] = field(default_factory=list)
 
     def add(self, finding: Finding, key: str = "") -> None:
         """Take a finding; ``key`` tells apart findings of one kind and line."""
@@ -39,6 +48,15 @@ class Findings:
         self.seen[identity] = self.seen.get(identity, 0) + 1
         if self.seen[identity] == 1 and len(self.items) < self.limit:
             self.items.append(finding)
+            self._identities.append(identity)
+
+    def grouped(self) -> list[tuple[Finding, int, int]]:
+        """Of findings that are alike the first, how many places there are, and how often they were met."""
+        groups: dict[tuple[str, ...], tuple[Finding, int, int]] = {}
+        for finding, identity in zip(self.items, self._identities, strict=True):
+            first, places, times = groups.get(finding.alike, (finding, 0, 0))
+            groups[finding.alike] = (first, places + 1, times + self.seen[identity])
+        return list(groups.values())
 
     @property
     def errors(self) -> list[Finding]:

@@ -31,6 +31,7 @@ def report(result: Result, code: Code, seconds: float) -> Iterator[str]:
     lines = sum(s.end - s.begin for s in code.flow.segments if s.index in coverage.seen)
     yield f"  covered: {coverage.blocks} blocks, {coverage.segments} segments, {lines} of {len(code.kernel.instructions)} instructions"
     yield f"  phases of barriers: {used}" if used else "  no barriers"
-    for f in findings.items:
-        where = " ".join(x for x in (f.where, f"PTX line {f.line}" if f.line else "", f.source) if x)
-        yield f"  {f.severity}: {f.kind}: {f.text}" + (f" [{where}]" if where else "")
+    for f, places, times in findings.grouped():
+        where = "; ".join(x for x in (f.where, f"PTX line {f.line}" if f.line else "", f.statement, f.source) if x)
+        again = f" (and {places - 1} more like it, met {times} times)" if places > 1 else f" (met {times} times)" if times > 1 else ""
+        yield f"  {f.severity}: {f.kind}: {f.text}" + (f" [{where}]" if where else "") + again

@@ -206,5 +206,5 @@ def bulk_wait(w: Warp, line: int, allowed: int) -> bool:
     for group in groups:
         group.waited = True
         for o in group.operations:
-            w.acquire(o.clock)
+            w.acquire(o.clock, line)
     return True

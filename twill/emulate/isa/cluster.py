@@ -59,5 +59,5 @@ def cluster_wait(w: Warp, line: int) -> bool:
         w.wait(barrier, f"PTX line {line}: waits at the barrier of the cluster: {barrier}")
         return False
     w.cluster_generation = None
-    w.acquire(barrier.done)
+    w.acquire(barrier.done, line)
     return True

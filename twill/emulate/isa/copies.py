@@ -85,5 +85,5 @@ def async_wait(w: Warp, line: int, allowed: int) -> bool:
     for group in groups:
         group.waited = True
         for o in group.operations:
-            w.acquire(o.clock)
+            w.acquire(o.clock, line)
     return True

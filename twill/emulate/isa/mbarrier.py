@@ -185,7 +185,7 @@ def mbarrier_try_wait(w: Warp, line: int, address: Any, parity: Any, spins: bool
         w.peeked = (barrier.address, barrier.phase)
         return False
     barrier.waiting.pop(w.name, None)
-    w.acquire(barrier.done)
+    w.acquire(barrier.done, line)
     return True
 
 

@@ -54,5 +54,5 @@ def bar_sync(w: Warp, line: int, number: int, count: int | None) -> bool:
         w.wait(barrier, f"PTX line {line}: waits at {name}: {barrier}")
         return False
     w.token = None
-    w.acquire(barrier.done)
+    w.acquire(barrier.done, line)
     return True

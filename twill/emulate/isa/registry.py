@@ -12,7 +12,7 @@ from twill.emulate.errors import EmulationError
 from twill.emulate.isa.emitter import Emitter
 from twill.emulate.ptx.syntax import Instruction, Kernel
 
-__all__ = ["FAMILIES", "RUNTIME", "blocking", "converging", "find", "has_effect", "refuse_unknown", "rule", "runtime"]
+__all__ = ["FAMILIES", "RUNTIME", "blocking", "converging", "find", "has_effect", "launching", "refuse_unknown", "rule", "runtime"]
 
 FAMILIES = (
     "alu", "compare", "convert", "floating", "control", "memory", "lanes", "mbarrier", "named_barrier", "fences", "tma", "bulk", "copies",
@@ -91,6 +91,13 @@ def blocking(x: Instruction) -> bool:
 def has_effect(x: Instruction) -> bool:
     """True if other warps may notice the instruction: a good place to let them run."""
     return x.parts[0] in ("mbarrier", "bar", "barrier", "cp", "wgmma", "tcgen05", "setmaxnreg", "fence", "st", "red", "atom")
+
+
+def launching(x: Instruction) -> bool:
+    """True if the instruction puts in flight what others wait for."""
+    if x.parts[0] == "cp":
+        return not {"commit_group", "wait_group", "wait_all"} & set(x.parts)
+    return x.parts[0] in ("wgmma", "tcgen05") and x.parts[1] in ("mma_async", "mma", "commit")
 
 
 def converging(x: Instruction) -> bool:

@@ -255,7 +255,7 @@ def tensor_wait(w: Warp, line: int) -> bool:
         w.wait(w.tensor_done, f"PTX line {line}: waits for its stores to tensor memory")
         return False
     for o in w.tensor_stores:
-        w.acquire(o.clock)
+        w.acquire(o.clock, line)
     w.tensor_stores.clear()
     return True
 

@@ -120,7 +120,7 @@ def wgmma_wait(w: Warp, line: int, allowed: int) -> bool:
     for group in groups:
         group.waited = True
         for o in group.operations:
-            w.acquire(o.clock)
+            w.acquire(o.clock, line)
     return True
 
 

@@ -148,8 +148,10 @@ class Block:
                     self.find("left over", 0, text, key=str(address), severity="warning")
 
     def find(self, kind: Kind, line: int, text: str, key: str = "", severity: Any = "error") -> None:
-        source = self.cluster.code.source(line)
-        self.cluster.findings.add(Finding(kind, text, line, source, f"block {self.ctaid}", severity), key)
+        code = self.cluster.code
+        self.cluster.findings.add(
+            Finding(kind, text, line, code.source(line), f"block {self.ctaid}", severity, code.statement(line)), key
+        )  # fmt: skip
 
     def reporter(self, line: int, who: str, memory: str = "shared memory") -> Callable[[str, Access, int], None]:
         """A function that turns what a shadow has found into a finding."""
@@ -161,8 +163,7 @@ class Block:
             if what == "uninitialised":
                 self.find("uninitialised read", line, f"{who} reads {memory} at {place}, which nothing has written", key=who)
                 return
-            source = self.cluster.code.source(other.line)
-            place_of_other = f"{other.who} at PTX line {other.line}" + (f" ({source})" if source else "")
+            place_of_other = f"{other.who} at {self.cluster.code.place(other.line)}"
             if what == "proxy":
                 text = f"{who} reads {memory} at {place}, written by {place_of_other} without a fence.proxy.async in between"
                 self.find("missing proxy fence", line, text, key=str(other.line))

@@ -10,7 +10,7 @@ import numpy as np
 
 from twill.emulate.isa.arithmetic import NAMESPACE, bf16_of, f16_of, f32_of, f32x2_of, f64_of
 from twill.emulate.isa.emitter import WIDTH, Emitter, Program
-from twill.emulate.isa.registry import RUNTIME, blocking, converging, find, has_effect, refuse_unknown
+from twill.emulate.isa.registry import RUNTIME, blocking, converging, find, has_effect, launching, refuse_unknown
 from twill.emulate.ptx.flow import EXIT, Flow, Segment
 from twill.emulate.ptx.operands import sources, targets
 from twill.emulate.ptx.syntax import Immediate, Instruction, Kernel, Parameter, Register
@@ -46,6 +46,7 @@ class Code:
         self._some: dict[int, Function] = {}
         self.hits = bytearray(len(self.flow.segments))
         code = kernel.instructions
+        self.launching = tuple(sorted({x.line for x in code if launching(x)}))
         self.effects = [any(has_effect(x) for x in code[s.begin : s.end]) for s in self.flow.segments]
         self.needs_all = [s.index in self._partial and _for_all(code[s.begin]) for s in self.flow.segments]
         self.source_text = "\n".join(self._write(s, None) for s in self.flow.segments)
@@ -67,6 +68,16 @@ class Code:
         """Source line that a PTX line comes from, if the compiler kept it."""
         found = self._locations.get(line)
         return f"{found.file.rsplit('/', 1)[-1]}:{found.line}" if found else ""
+
+    def statement(self, line: int) -> str:
+        """The statement of the emitted file that a PTX line comes from, where that is known: a tile operation, or a wait for a barrier."""
+        found = self._locations.get(line)
+        return self.names.statement(found.column) if found else ""
+
+    def place(self, line: int) -> str:
+        """A PTX line with all that is known of it."""
+        known = "; ".join(x for x in (self.statement(line), self.source(line)) if x)
+        return f"PTX line {line}" + (f" ({known})" if known else "")
 
     def role(self, warp: int) -> str:
         return self.names.role(warp)

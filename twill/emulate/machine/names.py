@@ -15,12 +15,15 @@ FRAME = "frame"
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Ranges of shared memory (begin, end, name, bytes of a slot), first warps of roles, names of named barriers. All may be empty."""
+    """Ranges of shared memory (begin, end, name, bytes of a slot), first warps of roles, names of named barriers, and the emitted file
+    with its lines. All may be empty."""
 
     buffers: tuple[tuple[int, int, str, int], ...] = ()
     barriers: tuple[tuple[int, int, str, int], ...] = ()
     roles: tuple[tuple[int, int, str], ...] = ()
     named: tuple[tuple[int, str], ...] = ()
+    file: str = ""
+    lines: tuple[str, ...] = ()
 
     def barrier(self, offset: int) -> str:
         """The mbarrier at an offset of the kernel's shared memory."""
@@ -33,6 +36,10 @@ class Names:
 
     def named_barrier(self, number: int) -> str:
         return next((name for n, name in self.named if n == number), f"named barrier {number}")
+
+    def statement(self, line: int) -> str:
+        """A statement of the emitted file, with the line it stands on."""
+        return f"{self.lines[line - 1].strip()} in {self.file}:{line}" if 0 < line <= len(self.lines) else ""
 
     def role(self, warp: int) -> str:
         return next((name for begin, end, name in self.roles if begin <= warp < end), "")
@@ -47,7 +54,8 @@ def _lookup(ranges: tuple[tuple[int, int, str, int], ...], offset: int) -> str:
 
 def of_kernel(path: Path) -> Names:
     """Read the tables STORAGE and BARRIERS and the dispatch on ``block.warp`` of an emitted kernel; nothing of it is executed."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
+    tree = ast.parse(text)
     tables = {
         x.targets[0].id: x.value
         for x in tree.body
@@ -69,7 +77,7 @@ def of_kernel(path: Path) -> Names:
         size = 8 * fields.get("slots", 1)
         barriers.append((end, end + size, name, 8))
         end += size
-    return Names(tuple(buffers), tuple(barriers), _roles(tree), tuple(named))
+    return Names(tuple(buffers), tuple(barriers), _roles(tree), tuple(named), path.name, tuple(text.splitlines()))
 
 
 def _calls(table: ast.expr | None) -> list[tuple[str, dict[str, int]]]:

@@ -28,6 +28,8 @@ class Coverage:
     seen: set[int] = field(default_factory=set)
     turns: dict[str, int] = field(default_factory=dict)
     """Most phases that each barrier has completed in one block."""
+    taught: set[int] = field(default_factory=set)
+    """PTX lines of waits that have told a warp something it did not know: all other waits are implied by what is around them."""
 
 
 def run(
@@ -42,12 +44,13 @@ def run(
     firsts = [(x, y, z) for z in range(0, gz, cz) for y in range(0, gy, cy) for x in range(0, gx, cx)]
     with np.errstate(all="ignore"):
         for i, first in enumerate(firsts):
-            policy = make(scheduler, seed + i)
+            policy = make(scheduler, seed + i, code.launching)
             cluster = Cluster(launch, code, memory, first, policy, findings, names)
             while policy.step(cluster):
                 pass
             coverage.blocks += len(cluster.blocks)
             coverage.segments += sum(w.steps for w in cluster.warps)
+            coverage.taught.update(*(w.taught for w in cluster.warps))
             for block in cluster.blocks:
                 for address, barrier in block.barriers.items():
                     name = names.barrier(address - 1024)
@@ -73,8 +76,8 @@ def _deadlock(cluster: Cluster) -> None:
         reasons = [reason for _, _, reason in w.waits] or [f"is at PTX line {cluster.code.first_line(w.fragments[0][0])}"]
         at = cluster.code.first_line(w.fragments[0][0])
         first = first or at
-        source = cluster.code.source(at)
-        lines.append(f"  {w.place}: {'; '.join(reasons)}" + (f" ({source})" if source else ""))
+        known = "; ".join(x for x in (cluster.code.statement(at), cluster.code.source(at)) if x)
+        lines.append(f"  {w.place}: {'; '.join(reasons)}" + (f" ({known})" if known else ""))
     for w in cluster.warps:
         for counter, _, _ in w.waits:
             if isinstance(counter, MBarrier) and (counter.pending < counter.expected or counter.bytes):

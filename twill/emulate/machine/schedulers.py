@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -115,9 +116,38 @@ class Random(Scheduler):
         return not again and self._random.random() < 0.5
 
 
-SCHEDULERS = ("eager", "late", "newest", "random")
+@dataclass
+class Held(Scheduler):
+    """One line of the PTX is held back: what it put in flight takes effect only when nobody can do anything else, newest first.
+
+    Where two loads of one line are in flight, the later one is seen complete while the earlier one is not.
+    """
+
+    name: str = "held"
+    at_once: bool = False
+    line: int = 0
+
+    def step(self, cluster: Cluster) -> bool:
+        ready = [w for w in cluster.warps if w.runnable]
+        if ready:
+            self.run(self.warp(ready))
+            return True
+        operations = [o for o in cluster.pending if o.ready]
+        if not operations:
+            return False
+        others = [o for o in operations if o.line != self.line]
+        cluster.finish(others[0] if others else operations[-1])
+        return True
 
 
-def make(name: str, seed: int) -> Scheduler:
-    """A scheduler by name; ``seed`` matters to ``random`` only."""
-    return {"eager": Scheduler, "late": Late, "newest": Newest}[name]() if name != "random" else Random(seed=seed)
+SCHEDULERS = ("eager", "late", "newest", "random", "held")
+
+
+def make(name: str, seed: int, lines: Sequence[int] = ()) -> Scheduler:
+    """A scheduler by name. ``seed`` matters to ``random``, and says which of ``lines``, those that put something in flight, ``held``
+    holds back."""
+    if name == "random":
+        return Random(seed=seed)
+    if name == "held":
+        return Held(line=lines[seed % len(lines)] if lines else 0)
+    return {"eager": Scheduler, "late": Late, "newest": Newest}[name]()

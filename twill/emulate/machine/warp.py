@@ -42,6 +42,7 @@ class Warp:
         """Barrier and phase of the last try that failed although the phase was over."""
         self.done = False
         self.line = 0
+        self.taught: set[int] = set()
         self.steps = 0
         self.registers = block.launch_registers
         self.wgmma, self.bulk, self.copies = Groups(), Groups(), Groups()
@@ -64,8 +65,10 @@ class Warp:
         self.clock[0, self.component] += 1
         return snapshot
 
-    def acquire(self, clock: Any) -> None:
-        """What ``clock`` knows has happened before what this warp does next."""
+    def acquire(self, clock: Any, line: int) -> None:
+        """What ``clock`` knows has happened before what this warp does next; the wait on ``line`` has seen it."""
+        if line not in self.taught and (clock > self.clock).any():
+            self.taught.add(line)
         np.maximum(self.clock, clock, out=self.clock)
 
     # what generated code asks for
@@ -106,7 +109,7 @@ class Warp:
     def find(self, kind: Kind, line: int, text: str, key: str = "", severity: Any = "error") -> None:
         """Report something."""
         cluster = self.block.cluster
-        cluster.findings.add(Finding(kind, text, line, self.code.source(line), self.place, severity), key)
+        cluster.findings.add(Finding(kind, text, line, self.code.source(line), self.place, severity, self.code.statement(line)), key)
 
     @property
     def place(self) -> str:

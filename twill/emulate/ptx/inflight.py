@@ -28,6 +28,8 @@ Owned = frozenset[tuple[str, int, bool]]
 
 class _Sources(Protocol):
     def source(self, line: int) -> str: ...
+    def statement(self, line: int) -> str: ...
+    def place(self, line: int) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -116,9 +118,11 @@ def in_flight(flow: Flow, code: _Sources) -> list[Finding]:
             for name, owner, verb in _trouble(state, x):
                 if owner in loads:
                     text = f"no tcgen05.wait::ld follows this load before {x.opcode} of PTX line {x.line} {verb} {name}"
-                    found.setdefault((owner, 0, ""), Finding("in flight", text, owner, code.source(owner), severity="warning"))
+                    found.setdefault((owner, 0, ""), Finding("in flight", text, owner, code.source(owner), "", "warning", code.statement(owner)))
                     continue
-                text = f"{x.opcode} {verb} {name}, which the instruction of PTX line {owner} still owns: no wait has seen it complete"
-                found.setdefault((x.line, owner, verb), Finding("in flight", text, x.line, code.source(x.line)))
+                text = f"{x.opcode} {verb} {name}, which {code.place(owner)} still owns: no wait has seen it complete"
+                found.setdefault(
+                    (x.line, owner, verb), Finding("in flight", text, x.line, code.source(x.line), statement=code.statement(x.line))
+                )  # fmt: skip
             state = _after(state, x)
     return list(found.values())

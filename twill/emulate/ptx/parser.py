@@ -142,7 +142,7 @@ class _Body:
             self.labels[self._resolve(statement[:-1])] = len(self.instructions)
         elif statement.startswith(".loc"):
             fields = statement.split()
-            self._location = Location(self.files.get(int(fields[1]), "?"), int(fields[2]))
+            self._location = Location(self.files.get(int(fields[1]), "?"), int(fields[2]), int(fields[3]))
         elif statement.startswith(".reg"):
             self._registers(statement)
         elif statement.startswith((".pragma", ".file", ".shared")):

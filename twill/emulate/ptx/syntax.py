@@ -80,10 +80,12 @@ Operand = Register | Immediate | Special | Symbol | Negated | Sink | Vector | Pa
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A line of the source that the compiler was given."""
+    """A line of the source that the compiler was given. Kernels that `twill.build` compiles have in ``column`` the line of the emitted
+    file whose statement asked for it, 0 if there is none."""
 
     file: str
     line: int
+    column: int = 0
 
 
 @dataclass(frozen=True, slots=True)
