@@ -125,8 +125,8 @@ def page(cases: Sequence[Case], results: Results, gpu: str) -> Iterator[str]:
         'Units are those of the last place of the output\'s type. The norm is that of the difference over that of the output. "Of bound": '
         "the largest error against double precision over what rounding allows.", "",
         *comparison([c for c in kept if not c.fault], results), "",
-        "What differs is the exponential and its like (`ex2.approx`, `lg2.approx` and `rcp.approx` are exact and then rounded here, and good "
-        "to two units there), and the tensor core adds in an order of its own. Large counts of units are elements near 0. All errors "
+        "What differs is the exponential and its like (`ex2.approx`, `lg2.approx` and `rcp.approx` are exact and then rounded here, and "
+        "good to two units there), and the tensor core adds in an order of its own. Large counts of units are elements near 0. All errors "
         "against double precision are what they are on the GPU, to two digits.", "", "## Planted faults", "",
         "Mutants of the PTX of two kernels, assembled by ptxas: each is run 20 times alone and 20 times beside 47 copies of itself, and "
         'compared with the unchanged kernel bit by bit. "Differs": other bits, within what rounding allows.', "",

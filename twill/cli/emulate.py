@@ -34,12 +34,8 @@ def emulate_command(kernel: str, given: EmulateArguments, *, schedulers: str, se
     UsageError : an unknown type or scheduler, or heads that cannot be shared.
     BuildError, EmulationError : the kernel cannot be compiled, or uses what the emulator does not know.
     """
-    from twill.build.compiler import compiled
-    from twill.build.kernelfile import ARCHITECTURES, Variant, find, read
-    from twill.emulate.backward import BackwardKernel
-    from twill.emulate.kernel import AttentionKernel, head_dims
     from twill.emulate.machine.schedulers import SCHEDULERS
-    from twill.emulate.numbers import Shape
+    from twill.emulate.ready import ready, shape_of
     from twill.view.emulation import report
 
     names = SCHEDULERS if schedulers == "all" else tuple(schedulers.split(","))
@@ -53,12 +49,10 @@ def emulate_command(kernel: str, given: EmulateArguments, *, schedulers: str, se
         )
     with Progress("emulate") as progress:
         progress.say("compiling")
-        file = read(find(kernel))
-        made = compiled(file, Variant(dtype, given.causal, True), ARCHITECTURES[file.tiles][0])
-        kind = BackwardKernel if "do" in file.parameters else AttentionKernel
-        ready = kind(file.path, made.ptx.read_text(encoding="utf-8"), made.folder / "kernel.o", file.host, file.parameters)
-        head_dim, head_dim_v = head_dims(file.path)
-        shape = Shape(given.batch, given.seqlen_q, given.seqlen_k, given.heads, kv_heads, head_dim, head_dim_v, given.causal, dtype)
+        made = ready(kernel, causal=given.causal, dtype=dtype)
+        shape = shape_of(
+            made, given.seqlen_q, given.seqlen_k, causal=given.causal, batch=given.batch, heads=given.heads, kv_heads=kv_heads, dtype=dtype
+        )
         good = True
         for name in names:
             begin = time.perf_counter()
@@ -66,9 +60,9 @@ def emulate_command(kernel: str, given: EmulateArguments, *, schedulers: str, se
             def note(done: int, of: int, name: str = name) -> None:
                 progress.say(f"{name}, block {done} of {of}")
 
-            result = ready.run(shape, name, seed, sm_count, note)
+            result = made.run(shape, name, seed, sm_count, note)
             good = good and not result.findings.errors
-            for line in report(result, ready.code, time.perf_counter() - begin):
+            for line in report(result, made.code, time.perf_counter() - begin):
                 sys.stdout.write(line + "\n")
     return EXIT_DONE if good else EXIT_REFUSED
 

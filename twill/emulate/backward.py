@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 
+from twill.emulate.bits import Beside, Modelled, backward
 from twill.emulate.errors import EmulationError
 from twill.emulate.findings import Finding, Findings
 from twill.emulate.gradients import Gradients, Problem, gradients, problem
 from twill.emulate.host.record import Launch, TensorArgument
-from twill.emulate.kernel import DLPACK, AttentionKernel, Result, _place, _stopped
+from twill.emulate.kernel import DLPACK, AttentionKernel, Result, _place, _stopped, compare_bits
 from twill.emulate.machine.code import Code
 from twill.emulate.machine.memory import Allocation, GlobalMemory
 from twill.emulate.machine.names import Names
@@ -53,8 +55,12 @@ class BackwardKernel(AttentionKernel):
                 coverage = run(launch, self.code, memory, self.names, scheduler, seed, findings, progress)
             if _stopped(findings):
                 break
-        error = float("nan") if _stopped(findings) else _compare(findings, shape, results, gradients(given, shape))
-        return Result(scheduler, findings, coverage, error, {name: x.array(np.uint8).tobytes() for name, x in results.items()})
+        error, near = float("nan"), dict[str, Beside]()
+        if not _stopped(findings):
+            expected, models = _oracle(shape, seed)
+            error = _compare(findings, shape, results, expected)
+            near = {name: compare_bits(findings, shape, x, models[name]) for name, x in results.items()}
+        return Result(scheduler, findings, coverage, error, {name: x.array(np.uint8).tobytes() for name, x in results.items()}, near)
 
     def _launches(self, shape: Shape, given: Problem, sm_count: int, memory: GlobalMemory) -> tuple[list[Launch], dict[str, Allocation]]:
         arguments: dict[str, object] = {"softmax_scale": float(given.forward.scale), "sm_count": sm_count}
@@ -84,6 +90,13 @@ class BackwardKernel(AttentionKernel):
                 f"{self.source.name} takes {', '.join(missing)}, which the emulator cannot supply", "see twill/emulate/backward.py"
             )
         return self.recorder.launches(self.host, [arguments[p] for p in order]), results
+
+
+@lru_cache(maxsize=4)
+def _oracle(shape: Shape, seed: int) -> tuple[Gradients, dict[str, Modelled]]:
+    """Gradients in double precision, and bit by bit."""
+    given = problem(shape, seed)
+    return gradients(given, shape), backward(given, shape)
 
 
 def _compare(findings: Findings, shape: Shape, results: dict[str, Allocation], expected: Gradients) -> float:

@@ -20,12 +20,12 @@ from twill.emulate.machine.schedulers import SCHEDULERS
 from twill.emulate.mutants import Mutant, mutants
 from twill.emulate.numbers import Shape
 
-__all__ = ["HELD_AGAIN", "ORDER", "Verdict", "judge", "lines_run", "main", "table"]
+__all__ = ["FIRST", "HELD", "Verdict", "judge", "lines_run", "main", "reachable", "table"]
 
-ORDER = ("late", "eager", "newest", "random", "held")
+FIRST = ("late", "eager", "newest", "random")
 """The scheduler that shows most faults comes first."""
-HELD_AGAIN = 64
-"""``held`` runs for every line that puts something in flight, but for no more than these."""
+HELD = 12
+"""What survives runs with so many lines held back, one after the other: those of loads, then others."""
 WAITS = ("wait dropped", "bulk wait dropped", "wgmma wait dropped", "wgmma wait weakened", "tcgen05 wait dropped", "barrier dropped")
 VALUES = ("multiplication dropped", "operands swapped", "column shifted", "load to another place")
 IMPLIED = "implied: in the kernel itself this wait tells its warp nothing that it does not know"
@@ -58,39 +58,65 @@ class _Clean:
             self.results[scheduler, seed] = self.kernel.run(self.shape, scheduler, seed, 1)
         return self.results[scheduler, seed]
 
-    def taught(self) -> set[int]:
-        return set().union(*(r.coverage.taught for r in self.results.values()))
 
-
-def _turns(kernel: AttentionKernel, schedulers: Iterable[str], seed: int) -> list[tuple[str, int]]:
-    """Schedulers with seeds: ``held`` holds back each line in turn."""
-    found: list[tuple[str, int]] = []
-    for name in schedulers:
-        again = min(HELD_AGAIN, len(kernel.code.launching)) if name == "held" else 1
-        found += [(name, seed + i) for i in range(again)]
-    return found
-
-
-def judge(kernel: AttentionKernel, shape: Shape, chosen: Iterable[Mutant], schedulers: Sequence[str], seed: int) -> Iterator[Verdict]:
+def judge(
+    kernel: AttentionKernel, shape: Shape, chosen: Iterable[Mutant], schedulers: Sequence[str] = FIRST, seed: int = 0
+) -> Iterator[Verdict]:
     """Run mutants; ``shape`` should make every ring wrap and give a block more than one work tile."""
     clean = _Clean(kernel, shape)
+    run = lines_run(kernel, clean.run(schedulers[0], seed))
+    held = _held(kernel, run)
     for mutant in chosen:
-        yield _judge(clean, mutant, _turns(kernel, schedulers, seed))
+        yield _judge(clean, mutant, schedulers, seed) or _found(clean, mutant, [("held", i) for i in held]) or Verdict(mutant, (), "")
 
 
-def _judge(clean: _Clean, mutant: Mutant, turns: Iterable[tuple[str, int]]) -> Verdict:
-    changed, same = clean.kernel.changed(mutant.kernel), True
+def _held(kernel: AttentionKernel, run: set[int]) -> list[int]:
+    """Which of the lines that put something in flight are held back, as seeds of ``held``: those that run, loads first."""
+    loads = {x.line for x in kernel.code.kernel.instructions if x.opcode.startswith("cp.async.bulk") and "mbarrier" in x.opcode}
+    lines = [(line not in loads, i) for i, line in enumerate(kernel.code.launching) if line in run]
+    return [i for _, i in sorted(lines)][:HELD]
+
+
+def _found(clean: _Clean, mutant: Mutant, turns: Iterable[tuple[str, int]]) -> Verdict | None:
+    """What the first of these runs that finds something finds."""
+    changed = clean.kernel.changed(mutant.kernel)
     for scheduler, seed in turns:
         try:
-            result = changed.run(clean.shape, scheduler, seed, 1)
+            found = changed.run(clean.shape, scheduler, seed, 1).findings.errors
         except EmulationError as error:
             return Verdict(mutant, (f"refused: {error.problem[:40]}",), scheduler)
-        if result.findings.errors:
-            return Verdict(mutant, tuple(sorted({f.kind for f in result.findings.errors})), scheduler)
-        same = same and result.outputs == clean.run(scheduler, seed).outputs
-        if same and mutant.family in VALUES:
+        if found:
+            return Verdict(mutant, tuple(sorted({f.kind for f in found})), scheduler)
+    return None
+
+
+def _judge(clean: _Clean, mutant: Mutant, schedulers: Iterable[str], seed: int) -> Verdict | None:
+    """Found, or shown to behave like the kernel."""
+    found = _found(clean, mutant, [(s, seed) for s in schedulers])
+    if found is not None:
+        return found
+    taught = set().union(*(clean.run(s, seed).coverage.taught for s in schedulers))
+    if mutant.family in WAITS and mutant.line not in taught:
+        return Verdict(mutant, (), "", IMPLIED)
+    if mutant.family in VALUES:
+        changed = clean.kernel.changed(mutant.kernel)
+        if all(changed.run(clean.shape, s, seed, 1).outputs == clean.run(s, seed).outputs for s in schedulers):
             return Verdict(mutant, (), "", SAME)
-    return Verdict(mutant, (), "", IMPLIED if mutant.family in WAITS and mutant.line not in clean.taught() else "")
+    return None
+
+
+def reachable(kernel: AttentionKernel, shape: Shape) -> list[Mutant]:
+    """The mutants whose line runs.
+
+    Raises
+    ------
+    EmulationError : the kernel itself has findings.
+    """
+    clean = kernel.run(shape, FIRST[0], 0, 1)
+    if clean.findings.errors:
+        raise EmulationError("the kernel itself has findings", "see `twill emulate`")
+    run = lines_run(kernel, clean)
+    return [m for m in mutants(kernel.code.kernel) if m.line in run]
 
 
 def lines_run(kernel: AttentionKernel, clean: Result) -> set[int]:
@@ -133,23 +159,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--causal", action="store_true")
     parser.add_argument("--seqlen-q", type=int, default=520)
     parser.add_argument("--seqlen-k", type=int, default=1100)
-    parser.add_argument("--schedulers", default=",".join(ORDER), help=f"some of {', '.join(SCHEDULERS)}")
+    parser.add_argument("--schedulers", default=",".join(FIRST), help=f"some of {', '.join(SCHEDULERS)}")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--every", type=int, default=1, help="take every n-th mutant")
     given = parser.parse_args(arguments)
     kernel = ready(given.kernel, causal=given.causal)
     shape = shape_of(kernel, given.seqlen_q, given.seqlen_k, causal=given.causal)
-    clean = kernel.run(shape, "late", given.seed, 1)
-    if clean.findings.errors:
-        sys.stderr.write("the kernel itself has findings: see `twill emulate`\n")
-        return 1
-    run = lines_run(kernel, clean)
     begin = time.perf_counter()
     verdicts: list[Verdict] = []
-    planted = list(mutants(kernel.code.kernel))[:: given.every]
-    chosen = [m for m in planted if m.line in run]
-    if len(chosen) < len(planted):
-        sys.stdout.write(f"{len(planted) - len(chosen)} faults are left out: this shape does not run their lines\n\n")
+    chosen = reachable(kernel, shape)[:: given.every]
     for verdict in judge(kernel, shape, chosen, given.schedulers.split(","), given.seed):
         verdicts.append(verdict)
         if sys.stderr.isatty():
@@ -159,8 +177,7 @@ def main(arguments: list[str] | None = None) -> int:
     sys.stdout.write("\nsurvived:\n")
     for v in verdicts:
         if not v.kinds:
-            source = kernel.code.source(v.mutant.line)
-            sys.stdout.write(f"  {v.reason or 'MISSED'}: {v.mutant.family}, PTX line {v.mutant.line} {source}: {v.mutant.text}\n")
+            sys.stdout.write(f"  {v.reason or 'MISSED'}: {v.mutant.family}, {kernel.code.place(v.mutant.line)}: {v.mutant.text}\n")
     sys.stdout.write(f"{time.perf_counter() - begin:.0f} s\n")
     return 0
 

@@ -7,11 +7,14 @@ import tempfile
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
 from twill.build.kernelfile import read
+from twill.emulate.bits import Algorithm, Beside, Modelled, beside, forward
+from twill.emulate.bits import of_kernel as algorithm_of
 from twill.emulate.errors import EmulationError
 from twill.emulate.findings import Finding, Findings
 from twill.emulate.host.record import Launch, Recorder, TensorArgument, link
@@ -25,7 +28,7 @@ from twill.emulate.ptx.inflight import in_flight
 from twill.emulate.ptx.parser import parse
 from twill.emulate.ptx.syntax import Kernel, Module
 
-__all__ = ["AttentionKernel", "Result", "head_dims"]
+__all__ = ["AttentionKernel", "Result", "compare_bits", "head_dims"]
 
 DLPACK = {"bf16": "bf16", "fp16": "f16"}
 LSE_TOLERANCE = 2e-4
@@ -42,6 +45,8 @@ class Result:
     """Of the output, in units of what is allowed."""
     outputs: dict[str, bytes]
     """What is left in memory, by name."""
+    beside: dict[str, Beside]
+    """Each output of the type beside the bit-level model; empty if the run stopped before its end."""
 
 
 def head_dims(kernel: Path) -> tuple[int, int]:
@@ -63,6 +68,7 @@ class AttentionKernel:
         self.source, self.host, self.parameters = source, host, tuple(parameters)
         self.module: Module = parse(ptx)
         self.names = of_kernel(source)
+        self.algorithm = algorithm_of(source)
         self.code = Code(self._own(read(source).prefix), self.names)
         with tempfile.TemporaryDirectory(prefix="twill-emulate-") as folder:
             # once loaded, the file is no longer needed
@@ -90,11 +96,14 @@ class AttentionKernel:
         findings, memory = Findings(), GlobalMemory()
         for finding in in_flight(self.code.flow, self.code):
             findings.add(finding, finding.text)
-        given = inputs(shape, seed)
+        given, oracle = inputs(shape, seed), _oracle(shape, seed, self.algorithm)
         launch, o, lse = self._launch(shape, given.q, given.k, given.v, given.scale, sm_count, memory)
         coverage = run(launch, self.code, memory, self.names, scheduler, seed, findings, progress)
-        error = _compare(findings, shape, o, lse, attention(given, shape)) if not _stopped(findings) else float("nan")
-        return Result(scheduler, findings, coverage, error, {x.name: x.array(np.uint8).tobytes() for x in (o, lse)})
+        error, near = float("nan"), dict[str, Beside]()
+        if not _stopped(findings):
+            error = _compare(findings, shape, o, lse, oracle)
+            near = {"o": compare_bits(findings, shape, o, oracle.o)}
+        return Result(scheduler, findings, coverage, error, {x.name: x.array(np.uint8).tobytes() for x in (o, lse)}, near)
 
     def _launch(
         self, shape: Shape, q: object, k: object, v: object, scale: float, sm_count: int, memory: GlobalMemory
@@ -130,6 +139,36 @@ class AttentionKernel:
         return launches[0], o, lse
 
 
+@dataclass(frozen=True, slots=True)
+class _Oracle:
+    """What a forward kernel has to compute: in double precision, and bit by bit."""
+
+    expected: Expected
+    o: Modelled
+    lse: Modelled
+
+
+@lru_cache(maxsize=4)
+def _oracle(shape: Shape, seed: int, how: Algorithm) -> _Oracle:
+    given = inputs(shape, seed)
+    return _Oracle(attention(given, shape), *forward(given, shape, how))
+
+
+def compare_bits(findings: Findings, shape: Shape, made: Allocation, model: Modelled) -> Beside:
+    """Report elements that are no number which the model's interval rounds to; gives how near the output is."""
+    got = made.array(np.uint16).reshape(model.value.shape)
+    found = beside(got, model, shape.dtype)
+    if found.outside.any():
+        place = _place(int(np.flatnonzero(found.outside)[0]), model.value.shape)
+        values = f"{from_bits(got[place], shape.dtype):.6g}, the algorithm gives {model.value[place]:.6g} to {model.off[place]:.1g}"
+        text = (
+            f"{int(found.outside.sum())} of {found.size} elements of {made.name} are not what the algorithm gives bit by bit, "
+            f"first {place} (batch, row, head, dim): {values}"
+        )
+        findings.add(Finding("wrong value", text), f"{made.name}, bits")
+    return found
+
+
 def _stopped(findings: Findings) -> bool:
     return any(f.kind in ("deadlock", "limit") for f in findings.items)
 
@@ -138,8 +177,9 @@ def _place(index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(int(i) for i in np.unravel_index(index, shape))
 
 
-def _compare(findings: Findings, shape: Shape, o: Allocation, lse: Allocation, expected: Expected) -> float:
+def _compare(findings: Findings, shape: Shape, o: Allocation, lse: Allocation, oracle: _Oracle) -> float:
     """Report outputs that were never written or are wrong; gives the largest error in units of what is allowed."""
+    expected = oracle.expected
     for made, size in ((o, 2), (lse, 4)):
         missing = np.flatnonzero(~made.valid[: made.size : size])
         if missing.size:
@@ -163,6 +203,8 @@ def _compare(findings: Findings, shape: Shape, o: Allocation, lse: Allocation, e
     with np.errstate(invalid="ignore"):
         off = np.where(same, 0.0, np.abs(found - expected.lse))
     bad = ~(off <= LSE_TOLERANCE * np.maximum(1, np.abs(np.where(np.isfinite(expected.lse), expected.lse, 0))))
+    with np.errstate(invalid="ignore"):
+        bad |= ~((found == oracle.lse.value) | (np.abs(found - oracle.lse.value) <= oracle.lse.off))
     if bad.any():
         place = _place(int(bad.argmax()), bad.shape)
         values = f"{found[place]:.6g}, expected {expected.lse[place]:.6g}"

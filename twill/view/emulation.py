@@ -23,6 +23,9 @@ def report(result: Result, code: Code, seconds: float) -> Iterator[str]:
         else "not compared"
     )
     yield f"{result.scheduler}: {verdict}; {error}; {seconds:.1f} s"
+    near = ", ".join(f"{name} {b.equal / max(b.size, 1):.2%} equal, at most {b.units} units off" for name, b in result.beside.items())
+    if near:
+        yield f"  beside the bit-level model: {near}"
     turns = sorted(coverage.turns.items())
     rings: dict[str, list[int]] = {}
     for name, turn in turns:

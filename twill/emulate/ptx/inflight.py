@@ -118,7 +118,9 @@ def in_flight(flow: Flow, code: _Sources) -> list[Finding]:
             for name, owner, verb in _trouble(state, x):
                 if owner in loads:
                     text = f"no tcgen05.wait::ld follows this load before {x.opcode} of PTX line {x.line} {verb} {name}"
-                    found.setdefault((owner, 0, ""), Finding("in flight", text, owner, code.source(owner), "", "warning", code.statement(owner)))
+                    found.setdefault(
+                        (owner, 0, ""), Finding("in flight", text, owner, code.source(owner), "", "warning", code.statement(owner))
+                    )
                     continue
                 text = f"{x.opcode} {verb} {name}, which {code.place(owner)} still owns: no wait has seen it complete"
                 found.setdefault(

@@ -1,0 +1,162 @@
+"""Planted faults in the shipped kernels, forward and backward, under the emulator: the tables of docs/faults.md.
+
+    python -m benchmarks.emulate_faults run FOLDER [CASE ...]    plant and judge; each case leaves a file in FOLDER (minutes each; no GPU)
+    python -m benchmarks.emulate_faults page FOLDER              print docs/faults.md from them
+
+Every synchronizing instruction is a place for a fault. Of faults in values there are hundreds that are alike: of each family of those,
+every n-th is planted, so that about ``MOST`` are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["CASES", "Case", "main", "page"]
+
+MOST = 16
+ALIKE = ("multiplication dropped", "operands swapped", "column shifted", "load to another place")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A kernel and the lengths of Q and K, such that every ring wraps and a block takes more than one work tile."""
+
+    kernel: str
+    causal: bool
+    seqlen_q: int
+    seqlen_k: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.kernel}{'_causal' if self.causal else ''}"
+
+
+CASES = (
+    Case("sm90_attn_fwd_d64", True, 600, 700), Case("sm90_attn_fwd_d128", False, 400, 560), Case("sm90_attn_bwd_d96", True, 260, 400),
+    Case("sm100_attn_fwd_d128", False, 520, 600), Case("sm100_attn_fwd_d64", True, 600, 700),
+)  # fmt: skip
+
+
+def _chosen(given: Sequence[Any]) -> list[Any]:
+    """All mutants of most families, some of those that are alike."""
+    sizes = Counter(m.family for m in given)
+    seen: Counter[str] = Counter()
+    chosen = []
+    for m in given:
+        if m.family not in ALIKE or seen[m.family] % -(-sizes[m.family] // MOST) == 0:
+            chosen.append(m)
+        seen[m.family] += 1
+    return chosen
+
+
+def run(case: Case, folder: Path) -> None:
+    """Plant and judge the faults of a case."""
+    from twill.emulate.campaign import judge, reachable
+    from twill.emulate.ready import ready, shape_of
+
+    kernel = ready(case.kernel, causal=case.causal)
+    shape = shape_of(kernel, case.seqlen_q, case.seqlen_k, causal=case.causal)
+    all_of_them, begin = reachable(kernel, shape), time.perf_counter()
+    chosen, rows = _chosen(all_of_them), []
+    for v in judge(kernel, shape, chosen):
+        m = v.mutant
+        rows.append(
+            {"family": m.family, "line": m.line, "statement": kernel.code.statement(m.line), "source": kernel.code.source(m.line),
+             "text": m.text, "kinds": v.kinds, "scheduler": v.scheduler, "reason": v.reason}
+        )  # fmt: skip
+        found = {"possible": len(all_of_them), "wanted": len(chosen), "seconds": time.perf_counter() - begin, "rows": rows}
+        (folder / f"{case.name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    print(f"{case.name}: {len(rows)} faults, {time.perf_counter() - begin:.0f} s", flush=True)
+
+
+def _counts(rows: Iterable[dict[str, Any]]) -> dict[str, Counter[str]]:
+    counts: dict[str, Counter[str]] = {}
+    for x in rows:
+        for name in (x["family"], "all"):
+            row = counts.setdefault(name, Counter())
+            row["planted"] += 1
+            row["alike"] += bool(x["reason"])
+            row["caught"] += bool(x["kinds"])
+            if name != "all":
+                row.update({f"as {kind}": 1 for kind in x["kinds"]})
+    return counts
+
+
+def _table(found: dict[str, Any]) -> Iterator[str]:
+    yield "| fault | planted | behave like the kernel | caught | missed | shown as |"
+    yield "|---|---|---|---|---|---|"
+    counts = _counts(found["rows"])
+    for name in [*sorted(set(counts) - {"all"}), "all"]:
+        row = counts[name]
+        ways = ", ".join(f"{kind[3:]} {n}" for kind, n in row.most_common() if kind.startswith("as "))
+        missed = row["planted"] - row["alike"] - row["caught"]
+        yield f"| {name} | {row['planted']} | {row['alike']} | {row['caught']} | {missed} | {ways} |"
+
+
+def _survivors(found: dict[str, Any]) -> Iterator[str]:
+    """Those that were not caught, missed ones first; faults that are alike in one line."""
+    groups: dict[tuple[str, ...], int] = {}
+    for x in found["rows"]:
+        if not x["kinds"]:
+            key = (x["reason"] or "**missed**", x["family"], x["statement"] or x["source"], x["text"].split()[0])
+            groups[key] = groups.get(key, 0) + 1
+    for (reason, family, statement, opcode), n in sorted(groups.items()):
+        yield f"* {reason}: {family}, `{statement}`, {opcode}{f' ({n} of them)' if n > 1 else ''}"
+
+
+def page(folder: Path) -> Iterator[str]:
+    """The page, from what ``run`` has left."""
+    found = {c.name: json.loads((folder / f"{c.name}.json").read_text(encoding="utf-8")) for c in CASES}
+    total: Counter[str] = Counter()
+    for x in found.values():
+        total += _counts(x["rows"])["all"]
+    matter = total["planted"] - total["alike"]
+    yield from (
+        "# Planted faults", "",
+        "`python -m benchmarks.emulate_faults run FOLDER` plants faults in the PTX of shipped kernels and has the emulator judge each; "
+        "`page FOLDER` prints this page. Every synchronizing instruction that the problem reaches is dropped, weakened or changed, one at a "
+        f"time; of changed values, which are many and alike, about {MOST} of a family. Schedulers take turns until one finds something: "
+        "late, eager, newest, random, then held with one line after the other.", "",
+        f"**{total['caught']} of the {matter} faults that change what the kernel does are caught ({total['caught'] / matter:.1%}).** "
+        f"{total['alike']} more behave like the kernel, for a reason that was checked: the wait that was dropped never tells its warp, in any "
+        "run of the kernel itself, what its vector clock does not hold already; or what was changed is zero, and all outputs are the same "
+        "bits. A fault that merely was not found is missed.", "",
+    )  # fmt: skip
+    for case in CASES:
+        x = found[case.name]
+        yield from (
+            f"## {case.name}, {case.seqlen_q} x {case.seqlen_k}", "",
+            f"{len(x['rows'])} of {x['possible']} possible faults; {x['seconds']:.0f} s on one of two cores of a machine that does other work.",
+            "", *_table(x), "",
+        )  # fmt: skip
+        survivors = list(_survivors(x))
+        yield from (["Not caught:", "", *survivors, ""] if survivors else [])
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["run", "page"])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("cases", nargs="*", help=f"some of {', '.join(c.name for c in CASES)}; all if none is named")
+    given = parser.parse_args()
+    if given.what == "page":
+        sys.stdout.write("\n".join(page(given.folder)).rstrip() + "\n")
+        return 0
+    given.folder.mkdir(parents=True, exist_ok=True)
+    for case in CASES:
+        if not given.cases or case.name in given.cases:
+            run(case, given.folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
