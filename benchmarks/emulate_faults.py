@@ -122,20 +122,20 @@ def page(folder: Path) -> Iterator[str]:
     yield from (
         "# Planted faults", "",
         "`python -m benchmarks.emulate_faults run FOLDER` plants faults in the PTX of shipped kernels and has the emulator judge each; "
-        "`page FOLDER` prints this page. Every synchronizing instruction that the problem reaches is dropped, weakened or changed, one at a "
-        f"time; of changed values, which are many and alike, about {MOST} of a family. Schedulers take turns until one finds something: "
+        "`page FOLDER` prints this page. Every synchronizing instruction that the problem reaches is dropped, weakened or changed, one at "
+        f"a time; of changed values, which are many and alike, about {MOST} of a family. Schedulers take turns until one finds something: "
         "late, eager, newest, random, then held with one line after the other.", "",
         f"**{total['caught']} of the {matter} faults that change what the kernel does are caught ({total['caught'] / matter:.1%}).** "
-        f"{total['alike']} more behave like the kernel, for a reason that was checked: the wait that was dropped never tells its warp, in any "
-        "run of the kernel itself, what its vector clock does not hold already; or what was changed is zero, and all outputs are the same "
+        f"{total['alike']} more behave like the kernel, for a reason that was checked: in no run of the kernel itself does the wait that "
+        "was dropped tell its warp what its vector clock does not hold already; or what was changed is zero, and all outputs are the same "
         "bits. A fault that merely was not found is missed.", "",
     )  # fmt: skip
     for case in CASES:
         x = found[case.name]
         yield from (
             f"## {case.name}, {case.seqlen_q} x {case.seqlen_k}", "",
-            f"{len(x['rows'])} of {x['possible']} possible faults; {x['seconds']:.0f} s on one of two cores of a machine that does other work.",
-            "", *_table(x), "",
+            f"{len(x['rows'])} of {x['possible']} possible faults; {x['seconds']:.0f} s on one of two cores of a busy machine.", "",
+            *_table(x), "",
         )  # fmt: skip
         survivors = list(_survivors(x))
         yield from (["Not caught:", "", *survivors, ""] if survivors else [])
