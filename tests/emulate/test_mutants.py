@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from tests.emulate.isa.test_tcgen05 import FROM_SHARED, ROOM, A, B, M, N, _program
+from tests.emulate.isa.test_tma import COPY_OUT, LOAD, PREPARE, SOURCE, WAIT
+from tests.emulate.isa.test_tma import _load as load_box
+from tests.emulate.isa.test_wgmma import _place
 from tests.emulate.program import execute
-from tests.emulate.test_copies import COPY_OUT, LOAD, PREPARE, SOURCE, WAIT
-from tests.emulate.test_copies import _load as load_box
 from tests.emulate.test_synchronization import OUT, PRODUCER_CONSUMER, WRITE
-from tests.emulate.test_tcgen05 import FROM_SHARED, ROOM, A, B, M, N, _program
-from tests.emulate.test_wgmma import _place
 from twill.emulate.machine.schedulers import SCHEDULERS
 from twill.emulate.mutants import Mutant, mutants
 from twill.emulate.ptx.syntax import Kernel

@@ -24,7 +24,7 @@ def _integer(e: Emitter, x: Instruction) -> None:
     e.put(x.operands[0], f"{a}{narrow}.astype({FORM[held]})", held, False)
 
 
-@rule(r"cvt\.f32\.(f16|bf16)", r"cvt(\.rn)?\.f32\.(f16|bf16)")
+@rule(r"cvt(\.rn)?\.f32\.(f16|bf16)")
 def _widen(e: Emitter, x: Instruction) -> None:
     a = e.get(x.operands[1], "b16")
     e.put(x.operands[0], f"from_{x.parts[-1]}({'full32(' + str(a) + ', u16)' if a.uniform else a})", "f32", False)
@@ -43,7 +43,14 @@ def _narrow_two(e: Emitter, x: Instruction) -> None:
     e.put(x.operands[0], f"pack_{x.parts[-2][:-2]}({_relu(x, high)}, {_relu(x, low)})", "b32", False)
 
 
-@rule(r"cvt\.(rn|rz|rm|rp)\.f32\.[us](16|32|64)", r"cvt\.rn\.f64\.[us](32|64)")
+@rule(r"cvt\.rn\.f64\.[us](32|64)")
+def _to_double(e: Emitter, x: Instruction) -> None:
+    a = e.get(x.operands[1], x.parts[-1])
+    value = f"full32({a}, {FORM[x.parts[-1]]})" if a.uniform else str(a)
+    e.put(x.operands[0], f"{value}.astype(f64)", "f64", False)
+
+
+@rule(r"cvt\.(rn|rz|rm|rp)\.f32\.[us](16|32|64)")
 def _from_integer(e: Emitter, x: Instruction) -> None:
     a = e.get(x.operands[1], x.parts[-1])
     value = f"full32({a}, {FORM[x.parts[-1]]})" if a.uniform else str(a)

@@ -53,7 +53,7 @@ def _parameter(e: Emitter, x: Instruction) -> None:
         e.put(item, text, "b" + held[1:], True)
 
 
-@rule(rf"ld(\.{ORDER})?(\.{SPACE})?(\.{CACHE})*\.{TYPES}", rf"ld(\.{SPACE})?(\.{CACHE})*\.{TYPES}")
+@rule(rf"ld(\.{ORDER})?(\.{SPACE})?(\.{CACHE})*\.{TYPES}")
 def _load(e: Emitter, x: Instruction) -> None:
     targets, kind = _items(x.operands[0]), x.parts[-1]
     size = WIDTH[kind] // 8
@@ -74,7 +74,7 @@ def _load(e: Emitter, x: Instruction) -> None:
         e.put(t, text, held, single)
 
 
-@rule(rf"st(\.{ORDER})?(\.{SPACE})?(\.{CACHE})*\.{TYPES}", rf"st(\.{SPACE})?(\.{CACHE})*\.{TYPES}")
+@rule(rf"st(\.{ORDER})?(\.{SPACE})?(\.{CACHE})*\.{TYPES}")
 def _store(e: Emitter, x: Instruction) -> None:
     kind = x.parts[-1]
     size = WIDTH[kind] // 8

@@ -86,9 +86,13 @@ class Code:
         return next(p for p in self.kernel.parameters if p.name == name)
 
     def launch_registers(self, threads: int) -> int:
-        """Registers a thread starts with: what 64 K registers allow, at most 255, in steps of 8 (``setmaxnreg`` needs that)."""
+        """Registers a thread starts with: what 64 K registers allow, at most 248, in steps of 8 (``setmaxnreg`` needs that), and no more
+        than the most that is asked for (ptxas gives a block of 256 threads that asks for 232 these, not 248)."""
         given = self.kernel.directives.get("maxnreg")
-        return given[0] if given else min(248, 65536 // threads // 8 * 8)
+        if given:
+            return given[0]
+        asked = [o.bits for x in self.kernel.instructions if x.parts[0] == "setmaxnreg" for o in x.operands[:1] if isinstance(o, Immediate)]
+        return min(248, 65536 // threads // 8 * 8, max(asked, default=248))
 
     def shared_layout(self, start: int, dynamic: int) -> tuple[Mapping[str, int], int]:
         """Offsets of shared variables, and the end of them all."""

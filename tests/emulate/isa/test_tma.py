@@ -164,3 +164,43 @@ def test_bulk_load_and_reduction() -> None:
     out = execute(code, [np.full(32, 5, np.float32), values], outputs=(), shared=2056)
     assert not out.findings.items
     np.testing.assert_array_equal(out.array(0, np.float32), values + np.float32(5))
+
+
+MULTICAST = (
+    """
+mov.u32 %r2, %cluster_ctarank; elect.sync %r1|%p1, -1;
+@%p1 mbarrier.init.shared.b64 [smem+2048], 1; fence.mbarrier_init.release.cluster;
+@%p1 mbarrier.arrive.expect_tx.shared.b64 %rd32, [smem+2048], 512;
+barrier.cluster.arrive; barrier.cluster.wait;
+setp.ne.u32 %p3, %r2, 0; mov.u16 %rs1, MASK;
+mov.b64 %rd30, m0; cvta.param.u64 %rd31, %rd30;
+@%p3 bra LOADED; @!%p1 bra LOADED;
+cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [smem], [%rd31, {0, 0}], [smem+2048], %rs1;
+LOADED:
+"""
+    + WAIT
+    + """
+mov.u32 %r399, %tid.x; mad.lo.s32 %r47, %r2, 32, %r399; mul.wide.u32 %rd79, %r47, 16; add.s64 %rd10, %rd1, %rd79;
+mov.b32 %r40, smem; shl.b32 %r41, %r399, 4; add.s32 %r42, %r40, %r41;
+ld.shared.v4.b32 {%r43, %r44, %r45, %r46}, [%r42]; st.global.v4.b32 [%rd10], {%r43, %r44, %r45, %r46};
+barrier.cluster.arrive; barrier.cluster.wait;
+"""
+)
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_one_load_for_two_blocks(scheduler: str) -> None:
+    """It counts on the barrier at the same place in each block that the mask names."""
+
+    def maps(bases: list[int]) -> list[bytes]:
+        return [tensor_map(bases[1], 10, 2, (COLUMNS, ROWS), (2 * COLUMNS,), (BOX_COLUMNS, BOX_ROWS), 0)]
+
+    def run(mask: int) -> Outcome:
+        tensors = [np.zeros(2 * SIZE, np.uint8), SOURCE]
+        return execute(MULTICAST.replace("MASK", str(mask)), tensors, shared=2056, maps=maps, scheduler=scheduler, grid=2, cluster=2)
+
+    out = run(3)
+    assert not out.findings.items
+    for block in out.array(0, np.uint16).reshape(2, BOX_ROWS, BOX_COLUMNS):
+        np.testing.assert_array_equal(block, _box(0, 0))
+    assert "deadlock" in run(1).kinds
