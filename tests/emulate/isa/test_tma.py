@@ -175,7 +175,7 @@ barrier.cluster.arrive; barrier.cluster.wait;
 setp.ne.u32 %p3, %r2, 0; mov.u16 %rs1, MASK;
 mov.b64 %rd30, m0; cvta.param.u64 %rd31, %rd30;
 @%p3 bra LOADED; @!%p1 bra LOADED;
-cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [smem], [%rd31, {0, 0}], [smem+2048], %rs1;
+OPCODE [smem], [%rd31, {0, 0}], [smem+2048], %rs1;
 LOADED:
 """
     + WAIT
@@ -185,6 +185,11 @@ mov.b32 %r40, smem; shl.b32 %r41, %r399, 4; add.s32 %r42, %r40, %r41;
 ld.shared.v4.b32 {%r43, %r44, %r45, %r46}, [%r42]; st.global.v4.b32 [%rd10], {%r43, %r44, %r45, %r46};
 barrier.cluster.arrive; barrier.cluster.wait;
 """
+)
+
+
+MULTICAST = MULTICAST.replace(
+    "OPCODE", "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
 )
 
 

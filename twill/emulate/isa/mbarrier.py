@@ -158,7 +158,7 @@ def mbarrier_arrive(w: Warp, line: int, address: Any, count: int, announced: int
         if found is None:
             continue
         clock = w.release() if clock is None else clock
-        complain(w, line, found[1], found[1].arrive(_one_value(count) * lanes, _one_value(announced) * lanes, clock))
+        complain(w, line, found[1], found[1].arrive(_one_value(count) * lanes, _one_value(announced) * lanes, clock, line))
 
 
 @runtime

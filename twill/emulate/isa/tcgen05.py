@@ -370,4 +370,4 @@ def _run_commit(w: Warp, targets: list[int], o: Operation) -> None:
     for at in targets:
         found = lookup(w, o.line, at)
         if found is not None:
-            complain(w, o.line, found[1], found[1].arrive(1, 0, o.clock))
+            complain(w, o.line, found[1], found[1].arrive(1, 0, o.clock, o.line))

@@ -40,13 +40,17 @@ class MBarrier(Counter):
     done: Clock = field(default_factory=_nothing)
     waiting: dict[Any, int] = field(default_factory=dict)
     """Warps that sleep here, with the number of the phase that they wait for."""
+    arrivals: dict[int, int] = field(default_factory=dict)
+    """How many arrivals came from which PTX line."""
     made: tuple[int, int] = (0, 0)
     """Component and time of the initialisation."""
     fenced: bool = False
     """True after ``fence.mbarrier_init``: the asynchronous proxy and other blocks may use the barrier."""
 
-    def arrive(self, count: int, announced: int, clock: Clock | None) -> str | None:
-        """Count arrivals and announced bytes. What is wrong, if something is."""
+    def arrive(self, count: int, announced: int, clock: Clock | None, line: int) -> str | None:
+        """Count arrivals and announced bytes, of a PTX line. What is wrong, if something is."""
+        if count:
+            self.arrivals[line] = self.arrivals.get(line, 0) + count
         self.bytes += announced
         self.pending -= count
         if clock is not None:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from twill.emulate.findings import Finding, Findings
+from twill.emulate.findings import Findings
 from twill.emulate.host.record import Launch
-from twill.emulate.machine.barriers import MBarrier
 from twill.emulate.machine.block import Cluster
 from twill.emulate.machine.code import Code
+from twill.emulate.machine.deadlock import deadlock
 from twill.emulate.machine.memory import GlobalMemory
 from twill.emulate.machine.names import Names
 from twill.emulate.machine.schedulers import make
@@ -58,34 +58,7 @@ def run(
             if progress is not None:
                 progress(i + 1, len(firsts))
             if not all(w.done for w in cluster.warps):
-                _deadlock(cluster)
+                findings.add(deadlock(cluster))
                 break
     coverage.seen = {i for i, hit in enumerate(code.hits) if hit}
     return coverage
-
-
-def _deadlock(cluster: Cluster) -> None:
-    """Say where every warp is."""
-    lines: list[str] = []
-    hints: dict[str, None] = {}
-    first = 0
-    for w in cluster.warps:
-        if w.done:
-            lines.append(f"  {w.place}: has ended")
-            continue
-        reasons = [reason for _, _, reason in w.waits] or [f"is at PTX line {cluster.code.first_line(w.fragments[0][0])}"]
-        at = cluster.code.first_line(w.fragments[0][0])
-        first = first or at
-        known = "; ".join(x for x in (cluster.code.statement(at), cluster.code.source(at)) if x)
-        lines.append(f"  {w.place}: {'; '.join(reasons)}" + (f" ({known})" if known else ""))
-    for w in cluster.warps:
-        for counter, _, _ in w.waits:
-            if isinstance(counter, MBarrier) and (counter.pending < counter.expected or counter.bytes):
-                name = cluster.names.barrier(counter.address - 1024)
-                hints.setdefault(f"  look at {name}, a phase of which has begun and does not end: {counter}")
-    lines = [*hints, *lines]
-    for block in cluster.blocks:
-        for address, barrier in sorted(block.barriers.items()):
-            lines.append(f"  {cluster.names.barrier(address - 1024)}: {barrier}")
-    lines += [f"  in flight: {o.name} of PTX line {o.line}" for o in cluster.pending]
-    cluster.findings.add(Finding("deadlock", "no warp can go on\n" + "\n".join(lines), first, "", f"block {cluster.ranks[0]}"))
