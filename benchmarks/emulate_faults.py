@@ -91,7 +91,7 @@ def _counts(rows: Iterable[dict[str, Any]]) -> dict[str, Counter[str]]:
 
 
 def _table(found: dict[str, Any]) -> Iterator[str]:
-    yield "| fault | planted | behave like the kernel | caught | missed | shown as |"
+    yield "| fault | planted | behave like the kernel | caught | missed | first shown as |"
     yield "|---|---|---|---|---|---|"
     counts = _counts(found["rows"])
     for name in [*sorted(set(counts) - {"all"}), "all"]:

@@ -37,12 +37,18 @@ class BackwardKernel(AttentionKernel):
         self.beside = {k.name: Code(k, Names()) for k in self.module.kernels if k.name != self.code.kernel.name}
 
     def run(
-        self, shape: Shape, scheduler: str = "eager", seed: int = 0, sm_count: int = 2, progress: Callable[[int, int], None] | None = None
+        self,
+        shape: Shape,
+        scheduler: str = "eager",
+        seed: int = 0,
+        sm_count: int = 2,
+        progress: Callable[[int, int], None] | None = None,
+        findings: Findings | None = None,
     ) -> Result:
         """Run all kernels on random inputs and compare dQ, dK and dV with double precision."""
         if scheduler not in SCHEDULERS:
             raise EmulationError(f"no scheduler is called {scheduler!r}", f"use {', '.join(SCHEDULERS)} or all")
-        findings, memory, given = Findings(), GlobalMemory(), problem(shape, seed)
+        findings, memory, given = findings or Findings(), GlobalMemory(), problem(shape, seed)
         for finding in in_flight(self.code.flow, self.code):
             findings.add(finding, finding.text)
         launches, results = self._launches(shape, given, sm_count, memory)

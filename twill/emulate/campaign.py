@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from twill.emulate.errors import EmulationError
+from twill.emulate.findings import Enough, Findings
 from twill.emulate.kernel import AttentionKernel, Result
 from twill.emulate.machine.schedulers import SCHEDULERS
 from twill.emulate.mutants import Mutant, mutants
@@ -34,7 +35,7 @@ SAME = "same values: what it changes is zero here; all outputs are equal to the 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of a mutant: the kinds of its findings and the scheduler that showed them, or why it behaves like the kernel.
+    """What became of a mutant: the kind of its first finding and the scheduler that showed it, or why it behaves like the kernel.
 
     All three are empty if it was missed.
     """
@@ -81,12 +82,13 @@ def _found(clean: _Clean, mutant: Mutant, turns: Iterable[tuple[str, int]]) -> V
     """What the first of these runs that finds something finds."""
     changed = clean.kernel.changed(mutant.kernel)
     for scheduler, seed in turns:
+        findings = Findings(first_only=True)
         try:
-            found = changed.run(clean.shape, scheduler, seed, 1).findings.errors
+            changed.run(clean.shape, scheduler, seed, 1, findings=findings)
+        except Enough:
+            return Verdict(mutant, (findings.errors[0].kind,), scheduler)
         except EmulationError as error:
             return Verdict(mutant, (f"refused: {error.problem[:40]}",), scheduler)
-        if found:
-            return Verdict(mutant, tuple(sorted({f.kind for f in found})), scheduler)
     return None
 
 
@@ -135,7 +137,7 @@ def table(verdicts: Iterable[Verdict]) -> Iterator[str]:
         row["alike"] += bool(v.reason)
         for kind in v.kinds:
             row[kind] += 1
-    yield "| fault | planted | behave like the kernel | caught | missed | shown as |"
+    yield "| fault | planted | behave like the kernel | caught | missed | first shown as |"
     yield "|---|---|---|---|---|---|"
     total: Counter[str] = Counter()
     for family, row in sorted(counts.items()):

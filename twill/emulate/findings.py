@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["Finding", "Findings", "Kind"]
+__all__ = ["Enough", "Finding", "Findings", "Kind"]
 
 Kind = Literal[
     "deadlock", "race", "missing proxy fence", "uninitialised read", "out of bounds", "barrier", "bytes", "phase overrun", "in flight",
@@ -33,11 +33,16 @@ class Finding:
         return (self.kind, self.severity, *(re.sub(r"\d+", "#", x) for x in (self.text, self.statement, self.where)))
 
 
+class Enough(Exception):
+    """An error was found, and no more is wanted."""
+
+
 @dataclass
 class Findings:
-    """Findings in the order they were met; the same one again is only counted."""
+    """Findings in the order they were met; the same one again is only counted. With ``first_only`` the first error ends the run."""
 
     limit: int = 200
+    first_only: bool = False
     seen: dict[tuple[str, int, str], int] = field(default_factory=dict)
     items: list[Finding] = field(default_factory=list)
     _identities: list[tuple[str, int, str]] = field(default_factory=list)
@@ -49,6 +54,8 @@ class Findings:
         if self.seen[identity] == 1 and len(self.items) < self.limit:
             self.items.append(finding)
             self._identities.append(identity)
+            if self.first_only and finding.severity == "error":
+                raise Enough
 
     def grouped(self) -> list[tuple[Finding, int, int]]:
         """Of findings that are alike the first, how many places there are, and how often they were met."""

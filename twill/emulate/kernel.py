@@ -85,15 +85,22 @@ class AttentionKernel:
         return other
 
     def run(
-        self, shape: Shape, scheduler: str = "eager", seed: int = 0, sm_count: int = 2, progress: Callable[[int, int], None] | None = None
+        self,
+        shape: Shape,
+        scheduler: str = "eager",
+        seed: int = 0,
+        sm_count: int = 2,
+        progress: Callable[[int, int], None] | None = None,
+        findings: Findings | None = None,
     ) -> Result:
         """Run the kernel on random inputs and compare with double precision.
 
-        ``sm_count`` is what a persistent kernel is told: few, so that its blocks take several tiles each.
+        ``sm_count`` is what a persistent kernel is told: few, so that its blocks take several tiles each. ``findings`` are taken where
+        the caller wants to have them even if the run does not come to its end.
         """
         if scheduler not in SCHEDULERS:
             raise EmulationError(f"no scheduler is called {scheduler!r}", f"use {', '.join(SCHEDULERS)} or all")
-        findings, memory = Findings(), GlobalMemory()
+        findings, memory = findings or Findings(), GlobalMemory()
         for finding in in_flight(self.code.flow, self.code):
             findings.add(finding, finding.text)
         given, oracle = inputs(shape, seed), _oracle(shape, seed, self.algorithm)
