@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.gpu.cases import Case, everything, of_kernel
+from tests.gpu.gradient_cases import gradient_cases
 from tests.gpu.sanitizer import RUNS, sanitized
 from twill.bench.watchdog import Child, Failed
 
@@ -32,7 +33,7 @@ def _say(text: str) -> None:
 def _chosen(pattern: str, files: Sequence[Path]) -> list[Case]:
     """Cases whose name matches; of kernel files, if there are any, else of what ships."""
     if not files:
-        return [c for c in (*everything(), *PROBES) if re.search(pattern, c.name)]
+        return [c for c in (*everything(), *gradient_cases(), *PROBES) if re.search(pattern, c.name)]
     from twill.pytorch.catalogue import read_kernel
 
     read = [read_kernel(path) for path in files]
@@ -66,7 +67,7 @@ def _cases(cases: Sequence[Case], deadline: float, records: Records) -> tuple[in
         except Failed as error:
             failed, failure = failed + 1, str(error)
             _say(f"FAILED {failure}")
-        if case.check not in ("values", "hostile", "layout"):
+        if case.check.removeprefix("gradients ") not in ("values", "gradients", "hostile", "layout"):
             _say(f"{case.name}: {'failed' if failure else found} ({time.monotonic() - began:.1f} s)")
         for rule in ("flash", "element", "lse"):
             used = found.get(rule)

@@ -9,10 +9,11 @@ import torch
 import twill
 from tests.gpu import machinery
 from tests.gpu.cases import Case
+from tests.gpu.gradients import GRADIENT_CHECKS
 from tests.pytorch.layouts import COPIED, READ_IN_PLACE
 from twill.bench.judge import judge
 
-__all__ = ["CHECKS", "DEVICE", "operands"]
+__all__ = ["CHECKS", "DEVICE", "hostile_operands", "operands"]
 
 DEVICE = "cuda"
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -52,8 +53,8 @@ def values(case: Case) -> Found:
     return _judged(case, *operands(case))
 
 
-def hostile(case: Case) -> Found:
-    """Outputs of operands that make softmax hard."""
+def hostile_operands(case: Case) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, float | None]:
+    """Operands that make softmax hard, and a scale where that is what does it."""
     q, k, v = operands(case)
     scale = None
     position = torch.arange(case.seqlen_k, device=DEVICE)[None, :, None, None]
@@ -72,7 +73,12 @@ def hostile(case: Case) -> Found:
         scale = 1e-6
     else:
         raise KeyError(case.detail)
-    return _judged(case, q, k, v, scale)
+    return q, k, v, scale
+
+
+def hostile(case: Case) -> Found:
+    """Outputs of operands that make softmax hard."""
+    return _judged(case, *hostile_operands(case))
 
 
 def layout(case: Case) -> Found:
@@ -156,5 +162,5 @@ CHECKS: dict[str, Callable[[Case], Found]] = {
     "graph beside": machinery.graph_beside, "stream": machinery.stream, "device of the operands": machinery.other_device,
     "graph": machinery.graph, "compiled": machinery.compiled, "compiled graphs": machinery.compiled_graphs,
     "operator": machinery.operator, "overhead": machinery.overhead, "refused": machinery.refused, "launch": machinery.launch,
-    "stride of zero": machinery.stride_of_zero,
+    "stride of zero": machinery.stride_of_zero, **GRADIENT_CHECKS,
 }  # fmt: skip

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from tests.gpu.cases import HEAD_DIMS, Case
+from tests.gpu.gradient_cases import head_dims
 from twill.bench.watchdog import Child, Failed
 
 __all__ = ["RUNS", "SanitizerRun", "sanitized"]
@@ -23,18 +24,20 @@ class SanitizerRun:
     """One tool over every variant of every kernel, in one process: starting PyTorch under a tool takes longer than the kernels do."""
 
     tool: str
+    gradients: bool = False
 
     @property
     def name(self) -> str:
-        return f"sanitizer-{self.tool}"
+        return f"sanitizer-{self.tool}{'-gradients' if self.gradients else ''}"
 
     def cases(self) -> list[Case]:
         """Small, ragged, with shared heads."""
-        combinations = product(HEAD_DIMS, ("bf16", "fp16"), (False, True), PAIRS)
-        return [Case("launch", *dims, dtype, causal, 2, 4, 2, *pair, timeout_s=240.0) for dims, dtype, causal, pair in combinations]
+        check, dims_of_all = ("gradients launch", head_dims()) if self.gradients else ("launch", HEAD_DIMS)
+        combinations = product(dims_of_all, ("bf16", "fp16"), (False, True), PAIRS)
+        return [Case(check, *dims, dtype, causal, 2, 4, 2, *pair, timeout_s=240.0) for dims, dtype, causal, pair in combinations]
 
 
-RUNS = tuple(SanitizerRun(tool) for tool in TOOLS)
+RUNS = tuple(SanitizerRun(tool, gradients) for gradients in (False, True) for tool in TOOLS)
 
 
 def sanitized(run: SanitizerRun) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.gpu.cases import Case, everything
+from tests.gpu.gradient_cases import gradient_cases
 from tests.gpu.sanitizer import RUNS, SanitizerRun, sanitized
 from twill.bench.watchdog import Child, Failed
 
-CASES = tuple(everything())
+CASES = (*everything(), *gradient_cases())
 
 
 @pytest.mark.gpu

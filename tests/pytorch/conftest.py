@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -37,7 +37,10 @@ class Call:
 
 @dataclass
 class PaperGpu:
+    """``gradients`` is the arithmetic of kernels of gradients, for a test to do something else."""
+
     calls: list[Call] = field(default_factory=list)
+    gradients: Callable[..., Any] = lambda *given: _gradients(*given)
 
     @property
     def last(self) -> Call:
@@ -68,8 +71,8 @@ def _attention(q: Any, k: Any, v: Any, o: Any, lse: Any, scale: float, causal: b
         lse.copy_(total)
 
 
-def _gradients(q: Any, k: Any, v: Any, do: Any, lse: Any, scale: float, causal: bool) -> tuple[Any, Any, Any]:
-    """By the formulas that kernels use, from the log-sum-exp that they are given."""
+def _gradients(q: Any, k: Any, v: Any, o: Any, do: Any, lse: Any, scale: float, causal: bool) -> tuple[Any, Any, Any]:
+    """By the formulas that kernels use, from the output and the log-sum-exp that they are given."""
     group = q.shape[2] // k.shape[2]
     wide_q, wide_do = q.double(), do.double()
     wide_k, wide_v = (x.double().repeat_interleave(group, dim=2) for x in (k, v))
@@ -80,7 +83,7 @@ def _gradients(q: Any, k: Any, v: Any, do: Any, lse: Any, scale: float, causal: 
         scores = scores.masked_fill(hidden, -math.inf)
     p = torch.exp(scores - lse.double().clamp_min(-1e300)[..., None])
     dp = torch.einsum("bihd,bjhd->bhij", wide_do, wide_v)
-    ds = p * (dp - (p * dp).sum(dim=3, keepdim=True)) * scale
+    ds = p * (dp - (o.double() * wide_do).sum(dim=3).transpose(1, 2)[..., None]) * scale
     dq = torch.einsum("bhij,bjhd->bihd", ds, wide_k)
     dk, dv = torch.einsum("bhij,bihd->bjhd", ds, wide_q), torch.einsum("bhij,bihd->bjhd", p, wide_do)
     return dq, *(x.unflatten(2, (-1, group)).sum(dim=3) for x in (dk, dv))
@@ -123,7 +126,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[PaperGpu]:
             assert workspace.dtype == torch.float32
             assert workspace.numel() >= q.shape[0] * q.shape[2] * rows * (-(-kernel.head_dim // 16) * 16 + 2)
             paper.calls.append(Call(kernel.name, (dtype, causal, False), q, k, v, lse, scale, sm_count))
-            for into, made in zip((dq, dk, dv), _gradients(q, k, v, do, lse, scale, causal), strict=True):
+            for into, made in zip((dq, dk, dv), paper.gradients(q, k, v, o, do, lse, scale, causal), strict=True):
                 into.copy_(made)
 
         return f

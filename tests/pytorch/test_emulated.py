@@ -91,6 +91,20 @@ def test_another_head_dim_for_v_in_the_other_layout(gpu: None) -> None:
     judge(q, k, v, 0.05, False, o.transpose(1, 2), None)
 
 
+D96 = Case("gradients", 96, 96, "bf16", True, 1, 4, 2, 70, 150)
+
+
+@pytest.mark.parametrize("lengths", [(70, 150), (150, 70), (1, 1)])
+def test_gradients(gpu: None, lengths: tuple[int, int]) -> None:
+    """Causal, with shared heads, from autograd down to the kernels before and after the loop."""
+    CHECKS["gradients"](replace(D96, seqlen_q=lengths[0], seqlen_k=lengths[1]))
+
+
+@pytest.mark.parametrize("name", ["one of three packed", "part of wider heads", "all expanded"])
+def test_gradients_of_layouts(gpu: None, name: str) -> None:
+    CHECKS["gradients layout"](replace(D96, detail=name, heads=2, kv_heads=2, seqlen_q=66, seqlen_k=66))
+
+
 @dataclass(frozen=True)
 class Map:
     """A tensor map as the hardware reads it: sizes, and strides in bytes of all dimensions but the first."""
