@@ -1,4 +1,4 @@
-"""Attention forward beside the best hand-written kernels, all in one run: ``python -m benchmarks.attention [--budget S] [--write]``.
+"""Attention beside the best hand-written kernels, all in one run: ``python -m benchmarks.attention [--direction backward] [--budget S] [--write]``.
 
 A chip under load throttles, so only ratios inside a run mean something: contenders take turns in random order, each burst is warmed by its
 own kernel, and a row's figure is the median over rounds. A contender that is not installed, fails or computes something else is reported
@@ -22,15 +22,19 @@ from typing import Any
 
 from benchmarks.attention_cycles import cycles
 from benchmarks.markers import REPOSITORY, put, table
-from twill.bench.contenders import CONTENDERS
+from twill.bench.contenders import BACKWARD, CONTENDERS
 from twill.bench.figures import geometric_mean, gpu_state, ratio, spread
-from twill.bench.rows import ROWS, Row
+from twill.bench.rows import BACKWARD_ROWS, ROWS, Row
 from twill.bench.watchdog import Child, Failed
 
 __all__ = ["PAGE", "main", "measure", "report"]
 
 PAGE = REPOSITORY / "benchmarks" / "RESULTS.md"
-PART = "attention"
+PARTS = {"forward": "attention", "backward": "attention backward"}
+ROWS_OF = {"forward": ROWS, "backward": BACKWARD_ROWS}
+NAMES_OF = {"forward": tuple(CONTENDERS), "backward": BACKWARD}
+LEAST = {"forward": 0.98, "backward": 0.97}
+"""Ratios below are named: what no row should fall short of."""
 LATE = "no time was left"
 ROW_LIMIT_S = 150.0
 """Contenders that compile when first called take up to a minute for each of a row's kernels."""
@@ -46,9 +50,15 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     deadline = time.monotonic() + given.budget
     with closing(Child("benchmarks.attention_child")) as child:
         about = child.ask("versions", {"versions": True}, 60.0)
-        record: dict[str, Any] = {**about, "date": f"{datetime.now(UTC):%Y-%m-%d}", "rounds": given.rounds, "rows": []}
+        record: dict[str, Any] = {
+            **about,
+            "date": f"{datetime.now(UTC):%Y-%m-%d}",
+            "direction": given.direction,
+            "rounds": given.rounds,
+            "rows": [],
+        }
         record["before"] = record["after"] = gpu_state()
-        for row in (row for row in ROWS if re.search(given.rows, row.name)):
+        for row in (row for row in ROWS_OF[given.direction] if re.search(given.rows, row.name)):
             late = time.monotonic() > deadline
             record["rows"].append({"row": row.as_dict(), "failure": LATE} if late else _row(child, row, given, deadline))
             record["after"] = gpu_state()
@@ -62,8 +72,13 @@ def _keep(record: Mapping[str, Any], path: Path | None) -> None:
         path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
+def _names(given: argparse.Namespace) -> list[str]:
+    """Those asked for that have this direction."""
+    return [name for name in given.contenders if name in NAMES_OF[given.direction]]
+
+
 def _row(child: Child, row: Row, given: argparse.Namespace, deadline: float) -> dict[str, Any]:
-    question = {"row": row.as_dict(), "contenders": given.contenders, "rounds": given.rounds, "burst_ms": given.burst_ms}
+    question = {"row": row.as_dict(), "contenders": _names(given), "rounds": given.rounds, "burst_ms": given.burst_ms}
     try:
         found = child.ask(row.name, question, ROW_LIMIT_S)
     except Failed as failure:
@@ -99,16 +114,17 @@ def _line(entry: Mapping[str, Any], names: Sequence[str]) -> list[str]:
 
 def report(record: Mapping[str, Any]) -> str:
     """The tables, in Markdown."""
-    names = list(CONTENDERS)
+    direction = record.get("direction", "forward")
+    names = NAMES_OF[direction]
     body = [_line(entry, names) for entry in record["rows"]]
     ratios = {Row(**e["row"]).name: r[0] for e in record["rows"] if (r := ratio(e.get("ms", {})))}
     parts = [_setting(record), table(["head dim", "type", "S", "mask", "batch x heads", *names, "twill to the best peer"], body)]
     if ratios:
         worst = min(ratios, key=lambda name: ratios[name])
-        below = [f"{name} {value:.3f}" for name, value in ratios.items() if value < 0.98]
+        below = [f"{name} {value:.3f}" for name, value in ratios.items() if value < LEAST[direction]]
         parts.append(
             f"Geometric mean of the ratios over {len(ratios)} rows: {geometric_mean(list(ratios.values())):.3f}; the least is "
-            f"{ratios[worst]:.3f} ({worst}). Below 0.98: {', '.join(below) or 'none'}."
+            f"{ratios[worst]:.3f} ({worst}). Below {LEAST[direction]}: {', '.join(below) or 'none'}."
         )
     if any(entry.get("cycles") for entry in record["rows"]):
         parts.append(_cycle_table(record, names))
@@ -154,7 +170,8 @@ def _reasons(record: Mapping[str, Any]) -> list[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.attention", description="attention forward beside its peers")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.attention", description="attention beside its peers")
+    parser.add_argument("--direction", choices=list(PARTS), default="forward", help="what is timed")
     parser.add_argument("--budget", type=float, default=480.0, metavar="SECONDS", help="start no row after this time")
     parser.add_argument("--rows", default="", metavar="REGEX", help="only rows whose name this is found in")
     parser.add_argument("--contenders", nargs="+", choices=list(CONTENDERS), default=list(CONTENDERS))
@@ -178,7 +195,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     body = report(record)
     _say(body)
     if given.write:
-        PAGE.write_text(put(PAGE.read_text(encoding="utf-8"), PART, body), encoding="utf-8")
+        PAGE.write_text(put(PAGE.read_text(encoding="utf-8"), PARTS[record.get("direction", "forward")], body), encoding="utf-8")
     return 0
 
 

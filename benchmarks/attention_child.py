@@ -10,9 +10,9 @@ import sys
 import time
 from typing import Any
 
-from twill.bench.contenders import CONTENDERS, versions
+from twill.bench.contenders import CONTENDERS, backward_of, versions
 from twill.bench.rows import Row
-from twill.bench.timing import Clock, loaded, operands, times
+from twill.bench.timing import Clock, gradient, loaded, operands, times
 from twill.bench.watchdog import serve
 
 __all__ = ["PROFILED_CALLS", "answer"]
@@ -41,7 +41,8 @@ def _once(row: Row, contender: str) -> None:
 
     given = operands(row)
     with torch.no_grad():
-        call = CONTENDERS[contender]()
+        forward = CONTENDERS[contender]()
+        call = backward_of(forward, *given, gradient(row), row.causal) if row.gradients else forward
         for _ in range(2):
             call(*given, row.causal)
         torch.cuda.synchronize()

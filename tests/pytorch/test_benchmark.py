@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from benchmarks import attention
-from benchmarks.attention import PAGE, PART, main, report
+from benchmarks.attention import NAMES_OF, PAGE, PARTS, main, report
 from benchmarks.attention_cycles import parse
 from benchmarks.markers import put
-from twill.bench.contenders import CONTENDERS, PEERS, TWILL
+from twill.bench.contenders import BACKWARD, CONTENDERS, PEERS, TWILL, backward_of
 from twill.bench.figures import geometric_mean
-from twill.bench.rows import ROWS, Row
-from twill.bench.timing import agreeing, times
+from twill.bench.rows import BACKWARD_ROWS, ROWS, Row
+from twill.bench.timing import agreeing, gradient, loaded, operands, times
 from twill.bench.watchdog import Failed
 
 
@@ -27,6 +27,17 @@ def test_every_row_once() -> None:
     assert {(r.head_dim, r.head_dim_v): r.heads for r in ROWS if r.dtype == "bf16"} == {
         (128, 128): 16, (64, 64): 32, (96, 96): 16, (192, 128): 16, (256, 256): 8,
     }  # fmt: skip
+
+
+def test_rows_of_the_backward() -> None:
+    names = {r.name for r in BACKWARD_ROWS}
+    assert len(names) == len(BACKWARD_ROWS) == 34
+    assert not names & {r.name for r in ROWS}
+    assert {(r.head_dim, r.seqlen, r.causal) for r in BACKWARD_ROWS if r.head_dim <= 128} == {
+        (d, s, c) for d in (64, 96, 128) for s in (1024, 2048, 4096, 8192, 16384) for c in (False, True)
+    }
+    assert Row(128, 128, 8192, False, 4, 16, gradients=True).flops == 2.5 * Row(128, 128, 8192, False, 4, 16).flops
+    assert Row(192, 128, 8192, True, 4, 16, gradients=True).flops == 4 * 16 * 8192 * 4096 * 2 * (3 * 192 + 2 * 128)
 
 
 def test_work_by_hand() -> None:
@@ -76,6 +87,53 @@ def test_one_that_computes_something_else_is_left_out() -> None:
     assert set(agreeing({**outputs, "c": torch.full_like(right, torch.nan)})) == {"c"}
     assert not agreeing({"a": right})
     assert not agreeing({"a": right, "b": right})
+
+
+def test_wrong_gradients_are_left_out() -> None:
+    """Relative to their size, which falls with the number of keys."""
+    make = torch.Generator().manual_seed(1)
+    right = tuple(1e-3 * torch.randn(64, generator=make) for _ in range(3))
+    other = (right[0], right[1] * 1.001, right[2])
+    wrong = (right[0], right[1], right[2].flip(0))
+    assert set(agreeing({"a": right, "b": other, "c": wrong, "d": right})) == {"c"}
+    assert set(agreeing({"a": right, "b": other, "c": (*right[:2], torch.full((64,), torch.nan)), "d": right})) == {"c"}
+
+
+def _plain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
+    seen = (x.transpose(1, 2) for x in (q, k, v))
+    return torch.nn.functional.scaled_dot_product_attention(*seen, is_causal=causal).transpose(1, 2)
+
+
+def test_only_the_backward_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = Row(64, 64, 8, True, 1, 2, gradients=True)
+    given, forwards = operands(row, "cpu"), [0]
+
+    def forward(*operands: Any) -> torch.Tensor:
+        forwards[0] += 1
+        return _plain(*operands)
+
+    do = gradient(row, "cpu")
+    with torch.no_grad():
+        call = backward_of(forward, *given, do, True)
+        first, second = call(*given, True), call(*given, True)
+    assert forwards == [1]
+    wide = [x.double().requires_grad_() for x in given]
+    for x, y, z in zip(first, second, torch.autograd.grad(_plain(*wide, True), wide, do.double()), strict=True):
+        assert torch.equal(x, y)
+        torch.testing.assert_close(x.double(), z, rtol=0, atol=2**-5)
+
+
+def test_a_contender_without_a_backward_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    from twill.bench import timing
+
+    row = Row(64, 64, 8, True, 1, 2, gradients=True)
+    monkeypatch.setattr(timing, "gradient", lambda row: gradient(row, "cpu"))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setitem(timing.CONTENDERS, "cuDNN", lambda: _plain)
+    monkeypatch.setitem(timing.CONTENDERS, "FA4", lambda: lambda q, k, v, causal: _plain(q, k, v, causal).detach())
+    calls, reasons = loaded(["cuDNN", "FA4"], row, operands(row, "cpu"))
+    assert (list(calls), list(reasons)) == (["cuDNN"], ["FA4"])
+    assert "does not require grad" in reasons["FA4"]
 
 
 NCU = """==PROF== Connected to process 1
@@ -134,7 +192,8 @@ def test_geometric_mean() -> None:
 
 
 def test_the_page_has_a_place_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert put(PAGE.read_text(), PART, "x") != PAGE.read_text()
+    for part in PARTS.values():
+        assert put(PAGE.read_text(), part, "x") != PAGE.read_text()
     page, kept = tmp_path / "page.md", tmp_path / "kept.json"
     page.write_text(PAGE.read_text())
     kept.write_text(json.dumps(_record()))
@@ -142,6 +201,21 @@ def test_the_page_has_a_place_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert main(["--from", str(kept), "--write"]) == 0
     assert report(_record()) in page.read_text()
     assert report(_record()) in capsys.readouterr().out
+
+
+def test_the_backward_has_a_place_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = {**_record(), "direction": "backward"}
+    for entry, row in zip(record["rows"], BACKWARD_ROWS, strict=False):
+        entry["row"] = row.as_dict()
+    text = report(record)
+    assert "Below 0.97: d128-bf16-s16384-b2h16-causal-backward 0.800." in text
+    assert f"| head dim | type | S | mask | batch x heads | {' | '.join(BACKWARD)} | twill to the best peer |" in text
+    page, kept = tmp_path / "page.md", tmp_path / "kept.json"
+    page.write_text(PAGE.read_text())
+    kept.write_text(json.dumps(record))
+    monkeypatch.setattr(attention, "PAGE", page)
+    assert main(["--from", str(kept), "--write"]) == 0
+    assert put(PAGE.read_text(), PARTS["backward"], text) == page.read_text()
 
 
 def test_measuring_goes_on_after_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,12 +240,16 @@ def test_measuring_goes_on_after_a_failure(tmp_path: Path, monkeypatch: pytest.M
     rows = json.loads(kept.read_text())["rows"]
     assert [bool(r["failure"]) for r in rows] == [False, True]
     assert set(rows[0]["ms"]) == {"twill", "cuDNN"}
+    assert main(["--direction", "backward", "--rows", "d256.*8192-b4h8-b", "--json", str(kept)]) == 0
+    (only,) = json.loads(kept.read_text())["rows"]
+    assert only["row"]["gradients"] and set(only["ms"]) == set(NAMES_OF["backward"])
     assert main(["--rows", "d64", "--json", str(kept), "--budget", "-1"]) == 0
     assert {r["failure"] for r in json.loads(kept.read_text())["rows"]} == {"no time was left"}
 
 
 def test_contenders_are_known_by_name() -> None:
     assert list(CONTENDERS) == [TWILL, *PEERS]
+    assert set(BACKWARD) <= set(CONTENDERS)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-__all__ = ["CONTENDERS", "PEERS", "TWILL", "versions"]
+__all__ = ["BACKWARD", "CONTENDERS", "PEERS", "TWILL", "backward_of", "versions"]
 
 Attention = Callable[[Any, Any, Any, bool], Any]
 
@@ -49,8 +49,20 @@ def _cudnn() -> Attention:
     return run
 
 
+def backward_of(forward: Attention, q: Any, k: Any, v: Any, do: Any, causal: bool) -> Callable[..., tuple[Any, Any, Any]]:
+    """A function that makes dQ, dK and dV by autograd, of a forward that runs now and once; whatever it is given it takes no notice of."""
+    import torch
+
+    with torch.enable_grad():
+        q, k, v = (x.detach().requires_grad_() for x in (q, k, v))
+        o = forward(q, k, v, causal)
+    return lambda *_: torch.autograd.grad(o, (q, k, v), do, retain_graph=True)
+
+
 TWILL = "twill"
 PEERS = ("FA4", "FA3", "cuDNN")
+BACKWARD = (TWILL, "FA4", "cuDNN")
+"""Those that have a backward here."""
 CONTENDERS: dict[str, Callable[[], Attention]] = {TWILL: _twill, "FA4": _fa4, "FA3": _fa3, "cuDNN": _cudnn}
 
 

@@ -1,4 +1,4 @@
-"""What is timed: shapes of attention forward, their work, and what a GPU would take if its tensor cores were all that counts."""
+"""What is timed: shapes of attention, forward and backward, their work, and what a GPU would take if its tensor cores were all that counts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import product
 
-__all__ = ["ROWS", "Row"]
+__all__ = ["BACKWARD_ROWS", "ROWS", "Row"]
 
 TOKENS = 32768
 FLOPS_A_CYCLE = 4096
@@ -17,7 +17,7 @@ SCALE_CYCLES = 2048
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One shape; queries and keys are equally many."""
+    """One shape; queries and keys are equally many. With ``gradients`` it is the backward that is timed."""
 
     head_dim: int
     head_dim_v: int
@@ -26,17 +26,20 @@ class Row:
     batch: int
     heads: int
     dtype: str = "bf16"
+    gradients: bool = False
 
     @property
     def name(self) -> str:
         dims = f"d{self.head_dim}" + (f"-{self.head_dim_v}" if self.head_dim_v != self.head_dim else "")
-        return f"{dims}-{self.dtype}-s{self.seqlen}-b{self.batch}h{self.heads}{'-causal' if self.causal else ''}"
+        flags = ("-causal" if self.causal else "") + ("-backward" if self.gradients else "")
+        return f"{dims}-{self.dtype}-s{self.seqlen}-b{self.batch}h{self.heads}{flags}"
 
     @property
     def flops(self) -> float:
-        """Two matrix products; a causal mask leaves half of the keys, as usual in comparisons."""
+        """Two matrix products, five of a backward; a causal mask leaves half of the keys, as usual in comparisons."""
         keys = self.seqlen / 2 if self.causal else self.seqlen
-        return 2.0 * self.batch * self.heads * self.seqlen * keys * (self.head_dim + self.head_dim_v)
+        dims = 3 * self.head_dim + 2 * self.head_dim_v if self.gradients else self.head_dim + self.head_dim_v
+        return 2.0 * self.batch * self.heads * self.seqlen * keys * dims
 
     def scaled_cycles(self, cycles: float, sm_count: int) -> float:
         """Cycles of the whole kernel in units of schedules: 2048 would be tensor cores busy all the time on all SMs."""
@@ -58,3 +61,15 @@ def _rows() -> Iterator[Row]:
 
 ROWS = tuple(_rows())
 """32k tokens in bf16; fp16, batch 4 and 32 heads is the case of the paper that twill follows."""
+
+
+def _backward_rows() -> Iterator[Row]:
+    masks = (False, True)
+    for (d, heads), seqlen, causal in product(((128, 16), (96, 16), (64, 32)), (16384, 8192, 4096, 2048, 1024), masks):
+        yield Row(d, d, seqlen, causal, TOKENS // seqlen, heads, gradients=True)
+    for (d, dv, heads), causal in product(((192, 128, 16), (256, 256, 8)), masks):
+        yield Row(d, dv, 8192, causal, TOKENS // 8192, heads, gradients=True)
+
+
+BACKWARD_ROWS = tuple(_backward_rows())
+"""32k tokens in bf16."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import random
 import traceback
 from typing import Any
 
-from twill.bench.contenders import CONTENDERS, Attention
+from twill.bench.contenders import CONTENDERS, Attention, backward_of
 from twill.bench.rows import Row
 
-__all__ = ["Clock", "agreeing", "loaded", "operands", "times"]
+__all__ = ["Clock", "agreeing", "gradient", "loaded", "operands", "times"]
 
 WARM_S = 0.02
 SEED = 20261130
@@ -26,6 +27,15 @@ def operands(row: Row, device: str = "cuda") -> tuple[Any, Any, Any]:
     shape = (row.batch, row.seqlen, row.heads)
     q, k, v = (torch.randn((*shape, d), generator=make, device=device, dtype=dtype) for d in (row.head_dim, row.head_dim, row.head_dim_v))
     return q, k, v
+
+
+def gradient(row: Row, device: str = "cuda") -> Any:
+    """The gradient of a row's output, normally distributed."""
+    import torch
+
+    make = torch.Generator(device=device).manual_seed(SEED + 1)
+    shape = (row.batch, row.seqlen, row.heads, row.head_dim_v)
+    return torch.randn(shape, generator=make, device=device, dtype={"bf16": torch.bfloat16, "fp16": torch.float16}[row.dtype])
 
 
 class Clock:
@@ -60,10 +70,18 @@ def times(
     return found
 
 
+def _apart(one: Any, other: Any) -> float:
+    """The largest difference of outputs; of gradients, whose size is not known beforehand, the norm of the difference, relative."""
+    if isinstance(one, tuple):
+        parts = [float((a.float() - b.float()).norm() / b.float().norm()) for a, b in zip(one, other, strict=True)]
+        return math.nan if any(math.isnan(x) for x in parts) else max(parts)
+    return float((one.float() - other.float()).abs().max())
+
+
 def agreeing(outputs: dict[str, Any]) -> dict[str, str]:
-    """Contenders whose output is not that of the majority, with how far they are from it."""
+    """Contenders whose output, or three gradients, are not those of the majority, with how far they are from it."""
     names = list(outputs)
-    apart = {a: {b: float((outputs[a].float() - outputs[b].float()).abs().max()) for b in names if b != a} for a in names}
+    apart = {a: {b: _apart(outputs[a], outputs[b]) for b in names if b != a} for a in names}
     return {
         name: f"differs from the others by {min(others.values()):.3g}"
         for name, others in apart.items()
@@ -80,7 +98,8 @@ def loaded(names: list[str], row: Row, given: tuple[Any, Any, Any]) -> tuple[dic
     outputs: dict[str, Any] = {}
     for name in names:
         try:
-            calls[name] = CONTENDERS[name]()
+            forward = CONTENDERS[name]()
+            calls[name] = backward_of(forward, *given, gradient(row), row.causal) if row.gradients else forward
             outputs[name] = calls[name](*given, row.causal)
             torch.cuda.synchronize()
         except Exception:
