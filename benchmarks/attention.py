@@ -1,4 +1,4 @@
-"""Attention beside the best hand-written kernels, all in one run: ``python -m benchmarks.attention [--direction backward] [--budget S] [--write]``.
+"""Attention beside the best hand-written kernels, all in one run: ``python -m benchmarks.attention [--direction backward] [--write]``.
 
 A chip under load throttles, so only ratios inside a run mean something: contenders take turns in random order, each burst is warmed by its
 own kernel, and a row's figure is the median over rounds. A contender that is not installed, fails or computes something else is reported

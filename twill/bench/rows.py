@@ -1,4 +1,4 @@
-"""What is timed: shapes of attention, forward and backward, their work, and what a GPU would take if its tensor cores were all that counts."""
+"""What is timed: shapes of attention, their work, and what a GPU would take if its tensor cores were all that counts."""
 
 from __future__ import annotations
 
