@@ -12,7 +12,7 @@ from cutlass.cute.nvgpu import cpasync
 
 from twill.emit.tiles.barriers import BARRIER_BYTES, NamedBarrier, Ring, RingShape, initialize
 
-__all__ = ["Block", "Buffer", "Operands", "Tiles", "enter", "grid", "heads_together", "operands", "padded", "smem_bytes"]
+__all__ = ["Block", "Buffer", "Operands", "Tiles", "enter", "grid", "operands", "padded", "sections", "smem_bytes"]
 
 ANNOUNCED = 2
 """Work tiles that a block can have announced and not all of its warps read yet."""
@@ -20,6 +20,8 @@ WORDS = 8
 """32-bit words that are said of one."""
 L2_BYTES = 32 << 20
 """Keys and values that are walked together should stay in L2: 50 MB on an H100 or H200, with room left for what passes through."""
+SHORT = 4
+"""Under a causal mask the first of that many parts of all heads' rows come last, to fill the end of a launch."""
 MMA_DEPTH = 16
 """What one MMA multiplies of a 16-bit operand."""
 FRAME = "frame"
@@ -123,7 +125,8 @@ class Block:
     """A block as its warps see it.
 
     ``work_tiles`` work tiles are shared out among the blocks of the grid, in turn or, with a ``counter``, as blocks come to ask for
-    the next; ``announced`` is where a block's warps then read what it got. ``section`` heads are walked together (see `locate`).
+    the next; ``announced`` is where a block's warps then read what it got. ``sections`` say how many heads are walked together, of long
+    and of short work tiles, of which a head has ``short_tiles`` (see `place_of`).
     ``missing_rows`` rows of a head's work tiles lie before its first.
     ``o`` is where the first sub-tile of O is staged, those of the others follow each ``o_stride`` elements after the one before: in the
     place of Q every sub-tile stays within its own, since the other warpgroups may still be reading theirs.
@@ -150,14 +153,15 @@ class Block:
     missing_rows: Any
     heads_in_all: Any
     work_tiles: Any
-    section: Any
+    short_tiles: Any
+    sections: Any
     counter: Any
     announced: Any
     softmax_scale: Any
 
-    def quotients(self) -> tuple[Any, Any]:
-        """How many heads are walked together, and how many heads of Q share one of K and V."""
-        return self.section, self.group_size
+    def quotients(self) -> tuple[tuple[Any, Any], Any]:
+        """How many heads are walked together, of long and of short work tiles, and how many heads of Q share one of K and V."""
+        return self.sections, self.group_size
 
 
 def _smem_tensor(base: Any, buffer: Buffer, layout: Any, dtype: Any) -> Any:
@@ -214,12 +218,20 @@ def grid(t: Tiles, q: Any, sm_count: Any) -> tuple[Any, int, int]:
     return (cutlass.max(cutlass.min(work_tiles, sm_count), cutlass.Int32(1)), 1, 1)
 
 
-def heads_together(t: Tiles, causal: bool, shape: tuple[Any, Any, Any, Any, Any]) -> Any:
-    """How many heads are walked together, so that their keys and values stay in L2; ``shape`` as `enter` takes it."""
-    batch, _, heads, seqlen_k, kv_heads = shape
+def sections(t: Tiles, causal: bool, shape: tuple[Any, Any, Any, Any, Any]) -> tuple[Any, Any]:
+    """How many heads are walked together, so that their keys and values stay in L2, of long and of short work tiles; ``shape`` as `enter`
+    takes it. Short ones of one head see different keys: on average those that half of their rows come before.
+    """
     if not causal:
-        return 1
-    key_bytes = cutlass.max(seqlen_k, cutlass.Int32(1)) * ((t.head_dim + t.head_dim_v) * 2)
+        return 1, 1
+    _, seqlen_q, _, seqlen_k, _ = shape
+    before = cutlass.max(seqlen_k - seqlen_q, cutlass.Int32(0))
+    return _heads_together(t, shape, seqlen_k), _heads_together(t, shape, cutlass.min(seqlen_k, before + seqlen_q // (2 * SHORT)))
+
+
+def _heads_together(t: Tiles, shape: tuple[Any, Any, Any, Any, Any], keys: Any) -> Any:
+    batch, _, heads, _, kv_heads = shape
+    key_bytes = cutlass.max(keys, cutlass.Int32(1)) * ((t.head_dim + t.head_dim_v) * 2)
     # no more than all: a section of few keys and many rows would count beyond 32 bits
     together = cutlass.min(cutlass.max(cutlass.Int32(L2_BYTES) // key_bytes, cutlass.Int32(1)), kv_heads * batch)
     return together * (heads // kv_heads)
@@ -238,7 +250,7 @@ def enter(
     rings = _rings(base, barriers_begin, barriers)
     row_tiles, o_is_q = (seqlen_q + (t.rows - 1)) // t.rows, "O_staging" not in storage
     group_size = heads // kv_heads if t.keeps_quotients else None
-    section = heads_together(t, causal, shape) if t.keeps_quotients else None
+    together = sections(t, causal, shape) if t.keeps_quotients else None
     missing_rows = row_tiles * t.rows - (seqlen_q + (t.sub_rows - 1)) // t.sub_rows * t.sub_rows if t.missing_rows_first else 0
     _start(rings, warp)
     return Block(
@@ -247,7 +259,7 @@ def enter(
         v=_smem_tensor(base, storage["V"], v, dtype), o=_smem_tensor(base, storage.get("O_staging", storage["Q"]), o, dtype),
         o_stride=t.sub_rows * (t.columns if o_is_q else t.columns_v), o_is_q=o_is_q, lse=lse, rings=rings, warp=warp,
         heads=heads, group_size=group_size, seqlen_q=seqlen_q, seqlen_k=seqlen_k, row_tiles=row_tiles, missing_rows=missing_rows,
-        heads_in_all=heads * batch, work_tiles=row_tiles * heads * batch, section=section, counter=counter,
+        heads_in_all=heads * batch, work_tiles=row_tiles * heads * batch, short_tiles=row_tiles // SHORT, sections=together, counter=counter,
         announced=cute.make_tensor(cute.recast_ptr(base + barriers_end, dtype=cutlass.Int32), ANNOUNCED * WORDS),
         softmax_scale=softmax_scale,
     )  # fmt: skip

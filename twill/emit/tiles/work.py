@@ -97,14 +97,24 @@ def place_of(b: Block, number: Any) -> Work:
     """The work tile of that number.
 
     Heads are walked in sections (`Block.quotients`). Within one, the last rows of all its heads come first: under a causal mask they see
-    the most keys, and the short ones are left to fill the end.
+    the most keys. The first quarter of all heads' rows, in sections of its own, comes when the rest of all heads has been given out: a
+    section alone has too few work tiles for as many blocks to end at the same time, and what is left open at the end of the last is
+    filled by short ones.
     """
-    section, group_size = b.quotients()
-    span = section * b.row_tiles
+    (section, short_section), group_size = b.quotients()
+    top, rows = b.row_tiles, b.row_tiles
+    if b.causal:
+        long_tiles = (b.row_tiles - b.short_tiles) * b.heads_in_all
+        short = number >= long_tiles
+        number = cutlass.Int32(cutlass.select_(short, number - long_tiles, number))
+        top = cutlass.Int32(cutlass.select_(short, b.short_tiles, b.row_tiles))
+        rows = cutlass.Int32(cutlass.select_(short, b.short_tiles, b.row_tiles - b.short_tiles))
+        section = cutlass.Int32(cutlass.select_(short, short_section, section))
+    span = section * rows
     behind = number // span
     within = number - behind * span
     width = cutlass.min(section, b.heads_in_all - behind * section) if b.causal else 1
-    row_tile = b.row_tiles - 1 - within // width
+    row_tile = top - 1 - within // width
     head_in_all = behind * section + within % width
     batch = head_in_all // b.heads
     head = head_in_all - batch * b.heads

@@ -67,9 +67,9 @@ class Block(block.Block):
     columns: Mapping[str, Buffer]
     tmem: Any
 
-    def quotients(self) -> tuple[Any, Any]:
+    def quotients(self) -> tuple[tuple[Any, Any], Any]:
         """Divided again in each role: kept for all of them, the assembler spills them."""
-        return block.heads_together(self.tiles, self.causal, self.shape), self.shape[2] // self.shape[4]
+        return block.sections(self.tiles, self.causal, self.shape), self.shape[2] // self.shape[4]
 
     def stages(self, name: str) -> int:
         """Slots of a buffer of SMEM or tensor memory."""
