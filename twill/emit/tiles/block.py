@@ -64,6 +64,15 @@ class Tiles:
         """
         return False
 
+    @property
+    def takes_turns(self) -> bool:
+        """Whether under a causal mask the warpgroup with the first rows of a work tile gets the last rows of the next, and so on.
+
+        Last rows see the most keys. Warpgroups that walk them at their own pace then have equally many over two work tiles, and one that
+        has fewer in this goes on to the next as far as the rings let it.
+        """
+        return False
+
     def layouts(self, dtype: Any, k_stages: int, v_stages: int) -> tuple[Any, Any, Any, Any]:
         """SMEM layouts as TMA sees them: Q (rows, columns, sub-tile), K (keys, columns, slot), V (columns, keys, slot), O of a sub-tile."""
         raise NotImplementedError

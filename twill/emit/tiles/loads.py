@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cutlass
@@ -12,7 +12,7 @@ from cutlass.cute.nvgpu import cpasync
 from twill.emit.tiles.barriers import Ring, arrive_with_bytes
 from twill.emit.tiles.block import Block
 from twill.emit.tiles.iteration import Iteration, index_of, place
-from twill.emit.tiles.work import Work, place_of
+from twill.emit.tiles.work import Work, is_reversed, place_of, rank, takes_turns
 
 __all__ = ["Loader", "load_k", "load_q", "load_v", "loader", "prefetch"]
 
@@ -49,14 +49,17 @@ def loader(b: Block, work: Work) -> Loader:
 def load_q(b: Block, turn: Iteration, number: Any) -> None:
     """All sub-tiles of Q of a work tile, each into its place once what was there of the work tile before has been used."""
     work, t, full, empty = place_of(b, number), b.tiles, b.rings["Q_full"], b.rings["Q_empty"]
+    work = replace(work, reversed=is_reversed(b, turn))
     q = cute.local_tile(b.operands.q[1][None, None, work.head, work.batch], (t.sub_rows, t.columns), (None, 0))
     to, source = _partition(b.operands.q[0], b.q, q)
-    for s in range(t.subtiles):
+    # where sub-tiles take turns, the one that gets the last rows is the first that has done with its rows before
+    for r in reversed(range(t.subtiles)) if takes_turns(b) else range(t.subtiles):
+        s = rank(b, work, r)
         cute.arch.mbarrier_wait(empty.pointer + s, place(turn - 1, 1)[1])
         with cute.arch.elect_one():
             cute.arch.mbarrier_arrive_and_expect_tx(full.pointer + s, full.tx_bytes)
         # a sub-tile before the first row gets rows that nothing will use
-        tile = cutlass.max(work.first_row // t.sub_rows + s, cutlass.Int32(0))
+        tile = cutlass.max(work.first_row // t.sub_rows + r, cutlass.Int32(0))
         cute.copy(b.operands.q[0], source[None, tile], to[None, s], tma_bar_ptr=full.pointer + s)
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import cutlass
 import cutlass.cute as cute
 
-from twill.emit.tiles.block import Block
-from twill.emit.tiles.iteration import Iteration
+from twill.emit.tiles.block import ANNOUNCED, Block
+from twill.emit.tiles.iteration import Iteration, place
 from twill.emit.tiles.turns import hear, say
 
-__all__ = ["Held", "Work", "announce", "held", "hold", "locate", "place_of", "sub_tile"]
+__all__ = ["Held", "Work", "announce", "held", "hold", "is_reversed", "locate", "place_of", "rank", "sub_tile", "takes_turns"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +21,8 @@ class Work:
     head's first work tile may be negative: whole sub-tiles before the first row that there is (see `Tiles.missing_rows_first`).
 
     Tiles of keys are walked from tile ``last`` down. ``skipped`` iterations come first in which no row sees a key, then ``trips``
-    iterations, of which the first ``masked`` need a mask: at least 1, at most ``trips`` unless that is 0.
+    iterations, of which the first ``masked`` need a mask: at least 1, at most ``trips`` unless that is 0. ``reversed`` is 1 where the
+    first sub-tile has the last rows.
     """
 
     first_row: Any
@@ -32,6 +33,7 @@ class Work:
     trips: Any
     masked: Any
     skipped: Any = 0
+    reversed: Any = 0
 
     def key_tile(self, iteration: Any) -> Any:
         """Index of the tile of keys of an iteration, skipped ones counted."""
@@ -80,17 +82,33 @@ def _trips(b: Block, first_row: Any, rows: int) -> tuple[Any, Any]:
     return trips, cutlass.max(trips - free, cutlass.Int32(1))
 
 
+def takes_turns(b: Block) -> bool:
+    """Whether sub-tiles lie in reverse order of their rows in every second work tile."""
+    return b.causal and b.tiles.takes_turns
+
+
+def is_reversed(b: Block, turn: Iteration) -> Any:
+    """Whether they do in the ``turn``-th, 0 or 1."""
+    return place(turn, ANNOUNCED)[0] if takes_turns(b) else 0
+
+
+def rank(b: Block, work: Work, subtile: Any) -> Any:
+    """Where the rows of a sub-tile lie among those of the work tile; the other way round, which sub-tile has the rows of that rank."""
+    end = b.tiles.subtiles - 1
+    return subtile + work.reversed * (end - 2 * subtile) if end and takes_turns(b) else subtile
+
+
 def sub_tile(b: Block, work: Work, subtile: Any) -> Work:
-    """The work tile as one sub-tile of it sees it: under a causal mask earlier rows skip the last keys, and later ones mask fewer. A
-    sub-tile before the first row skips all.
+    """The rows of one sub-tile: under a causal mask earlier ones skip the last keys, and later ones mask fewer. A sub-tile before the
+    first row skips all.
     """
-    first_row = work.first_row + b.tiles.sub_rows * subtile
+    first_row = work.first_row + b.tiles.sub_rows * rank(b, work, subtile)
     trips, masked = _trips(b, first_row, b.tiles.sub_rows) if b.causal else (work.trips, work.masked)
     if b.tiles.missing_rows_first:
         trips = cutlass.Int32(cutlass.select_(first_row < 0, cutlass.Int32(0), trips))
         if b.causal:
             masked = cutlass.Int32(cutlass.select_(first_row < 0, cutlass.Int32(1), masked))
-    return replace(work, trips=trips, masked=masked, skipped=work.trips - trips)
+    return replace(work, first_row=first_row, trips=trips, masked=masked, skipped=work.trips - trips)
 
 
 def place_of(b: Block, number: Any) -> Work:
@@ -135,6 +153,6 @@ def announce(b: Block, turn: Iteration, number: Any) -> None:
 def locate(b: Block, turn: Iteration, number: Any) -> Work:
     """The ``turn``-th work tile, whose number is known; called once a turn by every warp."""
     if b.counter is None:
-        return place_of(b, number)
+        return replace(place_of(b, number), reversed=is_reversed(b, turn))
     first_row, head, kv_head, batch, trips, masked = hear(b, turn, 6)
-    return Work(first_row, head, kv_head, batch, trips - 1, trips, masked)
+    return Work(first_row, head, kv_head, batch, trips - 1, trips, masked, reversed=is_reversed(b, turn))

@@ -26,6 +26,10 @@ class Tiles(block.Tiles):
     def missing_rows_first(self) -> bool:
         return self.subtiles > 1
 
+    @property
+    def takes_turns(self) -> bool:
+        return True
+
     def layouts(self, dtype: Any, k_stages: int, v_stages: int) -> tuple[Any, Any, Any, Any]:
         row, column = tensor_utils.LayoutEnum.ROW_MAJOR, tensor_utils.LayoutEnum.COL_MAJOR
         q = hopper_helpers.make_smem_layout_a(row, (ROWS, self.keys, self.columns), dtype, self.subtiles)

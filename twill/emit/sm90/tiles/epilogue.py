@@ -18,14 +18,14 @@ LN_2 = 0.6931471805599453
 @cute.jit
 def _store_lse(x: cutlass.Constexpr, row: int, value: cutlass.Float32) -> None:
     b, lse, lane = x.block, x.block.lse, x.thread % 32
-    position = x.work.first_row + 64 * x.subtile + (x.thread // 32) * 16 + lane // 4 + 8 * row
+    position = x.work.first_row + (x.thread // 32) * 16 + lane // 4 + 8 * row
     if lane % 4 == 0 and position >= 0 and position < b.seqlen_q:
         lse[x.work.batch, x.work.head, position] = value
 
 
 @cute.jit
 def _store_tile(x: cutlass.Constexpr, to: cute.Tensor, source: cute.Tensor) -> None:
-    if x.thread // 32 == 0 and x.work.first_row + ROWS * x.subtile >= 0:
+    if x.thread // 32 == 0 and x.work.first_row >= 0:
         cute.copy(x.block.operands.o[0], source, to)
         cute.arch.cp_async_bulk_commit_group()
         if cutlass.const_expr(x.block.o_is_q):
@@ -75,4 +75,4 @@ def finish(x: Consumer, barrier_id: int) -> None:
     cute.arch.barrier(barrier_id=barrier_id, number_of_threads=WARPGROUP)
     out = cute.local_tile(b.operands.o[1][None, None, x.work.head, x.work.batch], (ROWS, b.tiles.columns_v), (None, 0))
     source, to = cpasync.tma_partition(b.operands.o[0], 0, cute.make_layout(1), cute.group_modes(staged, 0, 2), cute.group_modes(out, 0, 2))
-    _store_tile(x, to[None, x.work.first_row // ROWS + x.subtile], source)
+    _store_tile(x, to[None, x.work.first_row // ROWS], source)

@@ -94,7 +94,8 @@ def _clear(x: Consumer) -> None:
 def begin_work(x: Consumer, work: Work, whole: bool = False) -> Consumer:
     """The fragments at work on their rows of a work tile, with O = 0 and no key seen yet; ``whole``: in step with all its rows."""
     _clear(x)
-    return replace(x, work=work if whole else sub_tile(x.block, work, x.subtile))
+    own = sub_tile(x.block, work, x.subtile)
+    return replace(x, work=replace(work, first_row=own.first_row) if whole else own)
 
 
 def coming(x: Consumer, turn: Iteration, number: Any) -> Work:

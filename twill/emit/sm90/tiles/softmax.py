@@ -36,7 +36,7 @@ def _mask(x: Consumer, s: Any, i: Iteration) -> None:
     for row in range(2):
         limit = b.seqlen_k
         if b.causal:
-            position = x.work.first_row + 64 * x.subtile + (x.thread // 32) * 16 + lane // 4 + 8 * row
+            position = x.work.first_row + (x.thread // 32) * 16 + lane // 4 + 8 * row
             limit = cutlass.min(limit, position + 1 + b.seqlen_k - b.seqlen_q)
         left = limit - first
         for parity in range(2):
