@@ -91,14 +91,12 @@ def softmax_period(ring: Any, tile: Any, i: Any, masked: bool) -> None:
 
 
 @cute.jit
-def softmax_work(
-    block: cutlass.Constexpr, tile: cutlass.Constexpr, i: cutlass.Constexpr, turn: cutlass.Constexpr, number: cutlass.Int32,
+def softmax_first(
+    block: cutlass.Constexpr, tile: cutlass.Constexpr, i: cutlass.Constexpr, turn: cutlass.Constexpr,
 ) -> None:  # fmt: skip
-    """A work tile of softmax."""
-    ring, work = block.rings, tiles.locate(block, turn, number)
+    """The first iteration of a work tile of softmax that begins by itself."""
+    ring, work = block.rings, tile.work
     tiles.begin(i)
-    tile = tiles.begin_work(tile, work)
-    work = tile.work
     tiles.wait_slot(ring["Q_full"], tile.subtile, turn)
     for _ in cutlass.range(0, work.skipped, unroll=1):
         softmax_skip(ring, i)
@@ -112,18 +110,73 @@ def softmax_work(
         tiles.convert(tile, i)
         tiles.row_sum(tile, i)
         tiles.advance(i)
-        if cutlass.const_expr(block.causal):
-            for _ in cutlass.range(1, work.masked, unroll=1):
-                softmax_period(ring, tile, i, masked=True)
-        for _ in cutlass.range(work.masked, work.trips, unroll=1):
-            softmax_period(ring, tile, i, masked=False)
+
+
+@cute.jit
+def softmax_last(
+    block: cutlass.Constexpr, tile: cutlass.Constexpr, i: cutlass.Constexpr,
+) -> None:  # fmt: skip
+    """The last iteration of a work tile of softmax that ends by itself."""
+    ring, work = block.rings, tile.work
+    if work.trips > 0:
         tiles.rescale_if_grown(tile, i - 1)
         tiles.wait(ring["V_full"], i - 1)
         tiles.mma_pv(tile, i - 1)
         tiles.wait_mma(0)  # registers P by PV; release V by PV
         tiles.arrive(ring["V_empty"], i - 1)
-    tiles.finish(tile, barrier_id=1 + tile.subtile)
+    tiles.finish_directly(tile)
+
+
+@cute.jit
+def softmax_join(
+    block: cutlass.Constexpr, tile: cutlass.Constexpr, i: cutlass.Constexpr, turn: cutlass.Constexpr, coming: cutlass.Constexpr,
+) -> None:  # fmt: skip
+    """The last iteration of a work tile of softmax and the first of the next."""
+    ring, before = block.rings, tiles.here(i)
+    tiles.rescale_if_grown(tile, before - 1)
+    tiles.wait(ring["V_full"], before - 1)
+    tiles.mma_pv(tile, before - 1)
+    tiles.begin(i)
+    tiles.wait_slot(ring["Q_full"], tile.subtile, turn)
+    for _ in cutlass.range(0, coming.skipped, unroll=1):
+        softmax_skip(ring, i)
+    tiles.wait(ring["K_full"], i)
+    tiles.mma_qk(tile, i)
+    tiles.wait_mma(1)  # registers P by PV; release V by PV
+    tiles.arrive(ring["V_empty"], before - 1)
+    tiles.finish_directly(tile)
+    tiles.take(tile, coming)
+    tiles.wait_mma(0)  # edge QK->MAX; release K by QK
+    tiles.arrive(ring["K_empty"], i)
+    tiles.row_max(tile, i, masked=True, keep=8.0)
+    tiles.exp2(tile, i)
+    tiles.convert(tile, i)
+    tiles.row_sum(tile, i)
+    tiles.advance(i)
+
+
+@cute.jit
+def softmax_work(
+    block: cutlass.Constexpr, tile: cutlass.Constexpr, i: cutlass.Constexpr, turn: cutlass.Constexpr, number: cutlass.Int32,
+) -> cutlass.Int32:  # fmt: skip
+    """A work tile of softmax behind its first exponentials, and the first of the next, whose number it returns."""
+    ring, work = block.rings, tile.work
+    if cutlass.const_expr(block.causal):
+        for _ in cutlass.range(1, work.masked, unroll=1):
+            softmax_period(ring, tile, i, masked=True)
+    for _ in cutlass.range(work.masked, work.trips, unroll=1):
+        softmax_period(ring, tile, i, masked=False)
     tiles.arrive_slot(ring["Q_empty"], tile.subtile)
+    number = tiles.following(block, turn, number)
+    coming = tiles.coming(tile, turn, number)
+    if tiles.joins(tile, coming):
+        softmax_join(block, tile, i, turn, coming)
+    else:
+        softmax_last(block, tile, i)
+        tiles.take(tile, coming)
+        if number < block.work_tiles:
+            softmax_first(block, tile, i, turn)
+    return number
 
 
 @cute.jit
@@ -132,9 +185,11 @@ def softmax(block: cutlass.Constexpr, subtile: cutlass.Int32) -> None:
     i, turn = tiles.start((2,), peeked=("K_full", "V_full")), tiles.start((1, 2))
     tile = tiles.consumer(block, subtile=subtile)
     number = tiles.first(block, turn)
+    tiles.take(tile, tiles.coming(tile, turn, number))
+    if number < block.work_tiles:
+        softmax_first(block, tile, i, turn)
     while number < block.work_tiles:
-        softmax_work(block, tile, i, turn, number)
-        number = tiles.following(block, turn, number)
+        number = softmax_work(block, tile, i, turn, number)
     tiles.leave(tile)
 
 
@@ -172,7 +227,7 @@ def load(block: cutlass.Constexpr) -> None:
 @cute.kernel
 def kernel(
     q_tma: cute.CopyAtom, q: cute.Tensor, k_tma: cute.CopyAtom, k: cute.Tensor, v_tma: cute.CopyAtom, v: cute.Tensor,
-    o_tma: cute.CopyAtom, o: cute.Tensor, lse: cute.Tensor | None, counter: cute.Tensor | None, batch: cutlass.Int32,
+    o_tma: None, o: cute.Tensor, lse: cute.Tensor | None, counter: cute.Tensor | None, batch: cutlass.Int32,
     seqlen_q: cutlass.Int32, heads: cutlass.Int32, seqlen_k: cutlass.Int32, kv_heads: cutlass.Int32,
     softmax_scale: cutlass.Float32, causal: cutlass.Constexpr, dtype: cutlass.Constexpr,
 ) -> None:  # fmt: skip

@@ -33,9 +33,10 @@ class _Forward(Wording):
         q = plan.request
         return f"head_dim={q.head_dim}, head_dim_v={q.head_dim_v}, keys={q.keys}, subtiles={q.subtiles}"
 
-    def kernel_parameters(self) -> Iterator[str]:
+    def kernel_parameters(self, plan: Plan) -> Iterator[str]:
         yield "    q_tma: cute.CopyAtom, q: cute.Tensor, k_tma: cute.CopyAtom, k: cute.Tensor, v_tma: cute.CopyAtom, v: cute.Tensor,"
-        yield "    o_tma: cute.CopyAtom, o: cute.Tensor, lse: cute.Tensor | None, counter: cute.Tensor | None, batch: cutlass.Int32,"
+        o_tma = "None" if plan.architecture.stores_registers(plan) else "cute.CopyAtom"
+        yield f"    o_tma: {o_tma}, o: cute.Tensor, lse: cute.Tensor | None, counter: cute.Tensor | None, batch: cutlass.Int32,"
         yield "    seqlen_q: cutlass.Int32, heads: cutlass.Int32, seqlen_k: cutlass.Int32, kv_heads: cutlass.Int32,"
         yield "    softmax_scale: cutlass.Float32, causal: cutlass.Constexpr, dtype: cutlass.Constexpr,"
 

@@ -65,7 +65,7 @@ class Wording(ABC):
         """Arguments of ``Tiles``."""
 
     @abstractmethod
-    def kernel_parameters(self) -> Iterator[str]:
+    def kernel_parameters(self, plan: Plan) -> Iterator[str]:
         """Lines of the kernel's parameters."""
 
     @abstractmethod
@@ -116,6 +116,10 @@ class Architecture(ABC):
     @abstractmethod
     def refuse_expansion(self, request: Any, e: Expansion) -> None:
         """Raise EmitError for an order of one role that the tile operations cannot follow."""
+
+    def stores_registers(self, plan: Plan) -> bool:
+        """Whether O goes to global memory straight from registers."""
+        return False
 
     def tile_arguments(self, request: Any) -> str:
         """Arguments of ``Tiles`` beside those that all have."""

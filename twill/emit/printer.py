@@ -132,7 +132,7 @@ def _kernel(plan: Plan) -> Iterator[str]:
     yield ""
     yield "@cute.kernel"
     yield "def kernel("
-    yield from wording.kernel_parameters()
+    yield from wording.kernel_parameters(plan)
     yield ") -> None:  # fmt: skip"
     yield '    """A block: every warp group goes to its role."""'
     yield from wording.kernel_begin(plan)

@@ -30,7 +30,7 @@ class _Backward(Wording):
         shapes = f"head_dim={q.head_dim}, head_dim_v={q.head_dim_v}, queries={q.queries}, keys={q.keys}, subtiles={q.subtiles}"
         return f'{shapes}, parts={q.parts}, divides="{q.divides}"'
 
-    def kernel_parameters(self) -> Iterator[str]:
+    def kernel_parameters(self, plan: Plan) -> Iterator[str]:
         yield "    q_tma: cute.CopyAtom, q: cute.Tensor, k_tma: cute.CopyAtom, k: cute.Tensor, v_tma: cute.CopyAtom, v: cute.Tensor,"
         yield "    do_tma: cute.CopyAtom, do: cute.Tensor, dk_tma: cute.CopyAtom, dk: cute.Tensor, dv_tma: cute.CopyAtom, dv: cute.Tensor,"
         yield "    workspace: cute.Tensor, counter: cute.Tensor | None, batch: cutlass.Int32, seqlen_q: cutlass.Int32,"

@@ -80,6 +80,9 @@ class _Hopper(ForwardArchitecture):
                         )
                     running.append(x.op)
 
+    def stores_registers(self, plan: Plan) -> bool:
+        return plan.launch.o_offset is None
+
     def rings(self, plan: Plan) -> Iterator[tuple[str, Ring]]:
         q = plan.request
         yield "Q_full", Ring(q.subtiles, 1, q.rows * q.columns * 2)

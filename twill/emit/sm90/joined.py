@@ -24,7 +24,7 @@ def possible(role: HopperRole) -> bool:
     """Whether tensor cores bound the loop and work tiles can be joined.
 
     One iteration must be peeled off either end, each with one wait for the role's own MMAs, behind which the last iteration only gives
-    back what it used; Q must be free while O is stored.
+    back what it used.
     """
     e = role.expansion
     if role.request.busiest != "tensor" or not role.released() or not role.skips or role.role.stages != 2:

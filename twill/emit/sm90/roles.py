@@ -60,9 +60,12 @@ class HopperRole(RolePrinter):
             yield f"        {self.family.name}_skip(ring, i)"
 
     def finish(self) -> Iterator[str]:
-        """Store O."""
+        """Store O: through SMEM where there is room for it, else from registers."""
         for t in self.tiles:
-            yield f"    tiles.finish({t}, barrier_id={self.first_barrier} + {t}.subtile)"
+            if self.o_is_q:
+                yield f"    tiles.finish_directly({t})"
+            else:
+                yield f"    tiles.finish({t}, barrier_id={self.first_barrier} + {t}.subtile)"
 
     @property
     def sections(self) -> Sequence[Callable[[], Iterator[str]]]:
@@ -74,18 +77,15 @@ class HopperRole(RolePrinter):
         return [f'tiles.arrive_slot(ring["Q_empty"], {t}.subtile)' for t in self.tiles]
 
     def released(self) -> Sequence[str]:
-        """Q, so that the next can be loaded while the last PV runs: if nothing multiplies it any more, and O does not go in its place."""
+        """Q, so that the next can be loaded while the last PV runs: if nothing multiplies it any more."""
         e = self.expansion
         last = {self.request.kinds[s.instruction.op] for s in e.epilogue if isinstance(s.instruction, Execute)}
-        return self.q_is_free() if last and "mma_qk" not in last and not e.short and not self.o_is_q else ()
+        return self.q_is_free() if last and "mma_qk" not in last and not e.short else ()
 
     def end(self) -> Iterator[str]:
-        release = [f"    {line}" for line in self.q_is_free()]
-        if not self.o_is_q and not self.released():
-            yield from release
+        if not self.released():
+            yield from (f"    {line}" for line in self.q_is_free())
         yield from self.finish()
-        if self.o_is_q:
-            yield from release
 
     def is_mma(self, step: Step) -> bool:
         return isinstance(step.instruction, Execute) and self.request.kinds[step.instruction.op].startswith("mma")

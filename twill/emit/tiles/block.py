@@ -65,6 +65,11 @@ class Tiles:
         return False
 
     @property
+    def stores_registers(self) -> bool:
+        """Whether O goes to global memory straight from registers where it has no SMEM of its own, or through that of Q."""
+        return False
+
+    @property
     def takes_turns(self) -> bool:
         """Whether under a causal mask the warpgroup with the first rows of a work tile gets the last rows of the next, and so on.
 
@@ -102,7 +107,9 @@ class Buffer:
 
 @dataclass(frozen=True, eq=False)
 class Operands:
-    """SMEM layouts (host side) and what the kernel takes as arguments: a TMA atom and a TMA tensor each."""
+    """What the kernel takes as arguments: a TMA atom and a TMA tensor each. O has no atom, and a tensor of its elements, where it is stored
+    straight from registers.
+    """
 
     q: tuple[Any, Any]
     k: tuple[Any, Any]
@@ -111,21 +118,24 @@ class Operands:
 
 
 def operands(t: Tiles, storage: Mapping[str, Buffer], q: Any, k: Any, v: Any, o: Any) -> Operands:
-    """TMA atoms for tensors of shape (batch, seq, heads, dim). V is seen as (dim, seq), the N x K operand of P V."""
+    """TMA atoms for tensors of shape (batch, seq, heads, dim). V is seen as (dim, seq), the N x K operand of P V, O as (seq, dim)."""
     layouts = t.layouts(q.element_type, storage["K"].stages, storage["V"].stages)
     load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
 
+    def view(tensor: Any, order: list[int]) -> Any:
+        return cute.make_tensor(tensor.iterator, cute.select(tensor.layout, mode=order))
+
     def atom(op: Any, tensor: Any, order: list[int], layout: Any, tile: tuple[int, int]) -> tuple[Any, Any]:
-        view = cute.make_tensor(tensor.iterator, cute.select(tensor.layout, mode=order))
-        made, coordinates = cpasync.make_tiled_tma_atom(op, view, cute.slice_(layout, (None, None, 0)), tile)
+        made, coordinates = cpasync.make_tiled_tma_atom(op, view(tensor, order), cute.slice_(layout, (None, None, 0)), tile)
         return made, coordinates
 
     rows, dims = [1, 3, 2, 0], [3, 1, 2, 0]
+    stored = t.stores_registers and "O_staging" not in storage
     return Operands(
         atom(load, q, rows, layouts[0], (t.sub_rows, t.columns)),
         atom(load, k, rows, layouts[1], (t.keys, t.columns)),
         atom(load, v, dims, layouts[2], (t.columns_v, t.keys)),
-        atom(store, o, rows, layouts[3], (t.sub_rows, t.columns_v)),
+        (None, view(o, rows)) if stored else atom(store, o, rows, layouts[3], (t.sub_rows, t.columns_v)),
     )
 
 
@@ -137,8 +147,8 @@ class Block:
     the next; ``announced`` is where a block's warps then read what it got. ``sections`` say how many heads are walked together, of long
     and of short work tiles, of which a head has ``short_tiles`` (see `place_of`).
     ``missing_rows`` rows of a head's work tiles lie before its first.
-    ``o`` is where the first sub-tile of O is staged, those of the others follow each ``o_stride`` elements after the one before: in the
-    place of Q every sub-tile stays within its own, since the other warpgroups may still be reading theirs.
+    ``o`` is where the first sub-tile of O is staged, if it is; those of the others follow each ``o_stride`` elements after the one
+    before: in the place of Q every sub-tile stays within its own, since the other warpgroups may still be reading theirs.
     """
 
     tiles: Tiles

@@ -35,7 +35,8 @@ def _partition(atom: Any, smem: Any, tiled: Any) -> tuple[Any, Any]:
 def prefetch(b: Block) -> None:
     """Fetch the descriptors of all operands."""
     for atom, _ in (b.operands.q, b.operands.k, b.operands.v, b.operands.o):
-        cpasync.prefetch_descriptor(atom)
+        if atom is not None:
+            cpasync.prefetch_descriptor(atom)
 
 
 def loader(b: Block, work: Work) -> Loader:

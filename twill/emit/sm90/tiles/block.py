@@ -27,6 +27,10 @@ class Tiles(block.Tiles):
         return self.subtiles > 1
 
     @property
+    def stores_registers(self) -> bool:
+        return True
+
+    @property
     def takes_turns(self) -> bool:
         return True
 

@@ -1,6 +1,8 @@
-"""After the loop: O / l through SMEM and a TMA store, and the log-sum-exp of each row."""
+"""After the loop: O / l to global memory, through SMEM and a TMA store where SMEM has room for it, and the log-sum-exp of each row."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import cutlass
 import cutlass.cute as cute
@@ -9,10 +11,13 @@ from cutlass.cute.nvgpu import cpasync, warp
 from twill.emit.sm90.tiles.block import ROWS
 from twill.emit.sm90.tiles.mma import WARPGROUP, Consumer, _pv
 from twill.emit.sm90.tiles.softmax import NEVER, quad
+from twill.emit.tiles.words import pack
 
-__all__ = ["finish", "leave"]
+__all__ = ["finish", "finish_directly", "leave"]
 
 LN_2 = 0.6931471805599453
+VECTOR = 4
+"""Elements of a store from registers."""
 
 
 @cute.jit
@@ -28,8 +33,6 @@ def _store_tile(x: cutlass.Constexpr, to: cute.Tensor, source: cute.Tensor) -> N
     if x.thread // 32 == 0 and x.work.first_row >= 0:
         cute.copy(x.block.operands.o[0], source, to)
         cute.arch.cp_async_bulk_commit_group()
-        if cutlass.const_expr(x.block.o_is_q):
-            cute.arch.cp_async_bulk_wait_group(0, read=True)
 
 
 @cute.jit
@@ -40,17 +43,13 @@ def _last_store_read(x: cutlass.Constexpr) -> None:
 
 def leave(x: Consumer) -> None:
     """SMEM stays until the last store has read it."""
-    _last_store_read(x)
+    if x.block.operands.o[0] is not None:
+        _last_store_read(x)
 
 
-def finish(x: Consumer, barrier_id: int) -> None:
-    """Write the sub-tile's rows of O and, if asked for, of the log-sum-exp. Rows without keys give 0 and -inf.
-
-    O is staged in SMEM of its own, or in that of the sub-tile's Q, which may be loaded again when this returns; ``barrier_id`` is a
-    named barrier of the warpgroup's own.
-    """
-    b = x.block
-    inverse = []
+def _quotient(x: Consumer) -> None:
+    """O / l, and the log-sum-exp of each row if asked for. Rows without keys give 0 and -inf."""
+    b, inverse = x.block, []
     for row in range(2):
         total = quad(x.row_sum[row], lambda one, two: one + two)
         empty = total == 0.0
@@ -61,18 +60,65 @@ def finish(x: Consumer, barrier_id: int) -> None:
             _store_lse(x, row, cutlass.Float32(cutlass.select_(empty, cutlass.Float32(NEVER), value)))
     for v in range(b.tiles.columns_v // 2):
         x.o[v] = x.o[v] * inverse[(v // 2) % 2]
+
+
+def finish(x: Consumer, barrier_id: int) -> None:
+    """Write the sub-tile's rows of O and, if asked for, of the log-sum-exp, through SMEM of its own.
+
+    ``barrier_id`` is a named barrier of the warpgroup's own. The next store waits until this one has read SMEM.
+    """
+    b = x.block
+    _quotient(x)
     narrow = cute.make_rmem_tensor(x.o.layout, b.dtype)
     narrow.store(x.o.load().to(b.dtype))
     atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), b.dtype)
     copy = cute.make_tiled_copy_C(atom, _pv(b)).get_slice(x.thread)
     place = cute.assume(x.subtile * b.o_stride, divby=b.o_stride) if not isinstance(x.subtile, int) else x.subtile * b.o_stride
     staged = cute.make_tensor(b.o.iterator + place, b.o.layout)[None, None, 0]
-    if not b.o_is_q:
-        _last_store_read(x)
-        cute.arch.barrier(barrier_id=barrier_id, number_of_threads=WARPGROUP)
+    _last_store_read(x)
+    cute.arch.barrier(barrier_id=barrier_id, number_of_threads=WARPGROUP)
     cute.copy(atom, copy.retile(narrow), copy.partition_D(staged))
     cute.arch.fence_view_async_shared()
     cute.arch.barrier(barrier_id=barrier_id, number_of_threads=WARPGROUP)
     out = cute.local_tile(b.operands.o[1][None, None, x.work.head, x.work.batch], (ROWS, b.tiles.columns_v), (None, 0))
     source, to = cpasync.tma_partition(b.operands.o[0], 0, cute.make_layout(1), cute.group_modes(staged, 0, 2), cute.group_modes(out, 0, 2))
     _store_tile(x, to[None, x.work.first_row // ROWS], source)
+
+
+def _store_words(x: Consumer, words: Any, out: Any, place: Any) -> None:
+    """Two words to the four elements of a row that are ``place`` times four behind its first."""
+    values = cute.make_tensor(cute.recast_ptr(words, dtype=x.block.dtype), VECTOR)
+    cute.autovec_copy(values, cute.local_tile(out, (VECTOR,), (place,)))
+
+
+@cute.jit
+def _store_row(x: cutlass.Constexpr, row: cutlass.Constexpr, words: cute.Tensor, odd: cutlass.Int32) -> None:
+    b, lane = x.block, x.thread % 32
+    position = x.work.first_row + (x.thread // 32) * 16 + lane // 4 + 8 * row
+    if x.work.first_row >= 0 and position < b.seqlen_q:
+        out = b.operands.o[1][position, None, x.work.head, x.work.batch]
+        place = 2 * odd + (lane % 4) // 2
+        pairs = b.tiles.columns_v // 16
+        for pair in cutlass.range_constexpr(b.tiles.head_dim_v // 16):
+            _store_words(x, words.iterator + 2 * pair, out, 4 * pair + place)
+        if cutlass.const_expr(b.tiles.head_dim_v % 16):
+            if odd == 0:
+                _store_words(x, words.iterator + 2 * (pairs - 1), out, 4 * (pairs - 1) + place)
+
+
+def finish_directly(x: Consumer) -> None:
+    """As `finish`, but from registers to global memory, with neither SMEM nor a barrier.
+
+    A quad of threads has eight elements of a row, two each. Neighbours exchange halves of two such groups, so that each stores four
+    elements at once and the quad whole sectors of 32 bytes.
+    """
+    b, odd = x.block, x.thread % 2
+    _quotient(x)
+    for row in range(2):
+        words = cute.make_rmem_tensor(b.tiles.columns_v // 8, cutlass.Int32)
+        for pair in range(b.tiles.columns_v // 16):
+            low, high = (pack(x.o[8 * pair + 4 * g + 2 * row], x.o[8 * pair + 4 * g + 2 * row + 1], b.dtype) for g in range(2))
+            got = cute.arch.shuffle_sync_bfly(cutlass.Int32(cutlass.select_(odd == 1, low, high)), offset=1)
+            words[2 * pair] = cutlass.Int32(cutlass.select_(odd == 1, got, low))
+            words[2 * pair + 1] = cutlass.Int32(cutlass.select_(odd == 1, high, got))
+        _store_row(x, row, words, odd)
