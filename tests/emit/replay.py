@@ -158,7 +158,7 @@ class Emitted:
         recorder = Recorder()
         none = SimpleNamespace(trips=0, masked=1, skipped=0)
         tiles = [*works, none]
-        rings = {name: name for name in self.names["BARRIERS"]}
+        rings, stages = {name: name for name in self.names["BARRIERS"]}, self.names["STORAGE"]["V"].stages
         block = SimpleNamespace(rings=rings, causal=causal, work_tiles=len(works))
         self.tiles.__dict__.update(
             wait=recorder.wait, arrive=recorder.arrive, wait_mma=recorder.wait_mma, peek=recorder.peek, wait_peeked=recorder.wait_peeked,
@@ -166,8 +166,8 @@ class Emitted:
             start=lambda *a, **k: Cursor([0]), advance=_advance, begin=lambda i: recorder.peeked.clear(),
             locate=lambda block, turn, number: tiles[number],
             first=lambda *a: 0, following=lambda block, turn, number: number + 1, coming=lambda x, turn, number: tiles[number],
-            here=lambda i: Cursor(list(i.state)), joins=lambda x, work: x.work.trips > 0 and work.trips > 0 and work.skipped < 3,
-            finish=lambda *a, **k: recorder.events.append(("finish",)),
+            here=lambda i: Cursor(list(i.state)), joins=lambda x, work: x.work.trips > 0 and work.trips > 0 and work.skipped < stages,
+            finish=lambda *a, **k: recorder.events.append(("finish",)), finish_directly=lambda x: recorder.events.append(("finish",)),
         )  # fmt: skip
         self.tiles.__dict__.update({name: recorder.op(name) for name in OPS})
         function, warp = self.names["ROLES"][role]

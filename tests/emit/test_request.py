@@ -49,7 +49,6 @@ def test_p_and_ds_through_smem() -> None:
         ({"rescale": "old_max"}, "rescale policy old_max cannot be emitted yet"),
         ({"tile": "384x80"}, "sub-tiles of 128 rows: a warpgroup here has 64"),
         ({"head_dim": "76"}, "head dims 76 and 128 are not multiples of 8"),
-        ({"head_dim_v": "256", "head_dim": "192"}, "head dim of V 256 is larger than that of Q 192"),
     ],
 )
 def test_parameters(parameters: dict[str, str], reason: str) -> None:
@@ -63,6 +62,12 @@ def test_a_program_of_another_schedule() -> None:
     _, program = _case("sm90_attn_fwd_d64")
     with pytest.raises(EmitError, match="the program is of schedule"):
         request_of(found, program)
+
+
+def test_o_that_does_not_fit_in_the_place_of_q() -> None:
+    found, program = _case("sm100_attn_fwd_d256")
+    with pytest.raises(EmitError, match="head dim of V 256 is larger than that of Q 192"):
+        request_of(_with(found, head_dim="192"), program)
 
 
 def test_mmas_of_two_blocks_on_blackwell() -> None:

@@ -34,6 +34,9 @@ class _Blackwell(ForwardArchitecture):
     }
 
     def refuse(self, request: AttentionForward, checked: CheckedSchedule, program: WarpProgram) -> None:
+        d, dv = request.head_dim, request.head_dim_v
+        if dv > d and all(b.name != "O_staging" for b in checked.schedule.graph.buffers):
+            raise EmitError(f"head dim of V {dv} is larger than that of Q {d}: O is staged in the SMEM of Q", "use a smaller --tile")
         if str(checked.schedule.graph.parameters["ctas"]) != "1":
             raise EmitError("MMAs of two blocks cannot be emitted yet", "solve the graph with --set ctas=1")
         together = ("row_max", "exp2", "row_sum")

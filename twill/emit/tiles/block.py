@@ -20,7 +20,7 @@ WORDS = 8
 """32-bit words that are said of one."""
 L2_BYTES = 32 << 20
 """Keys and values that are walked together should stay in L2: 50 MB on an H100 or H200, with room left for what passes through."""
-SHORT = 4
+SHORT = 3
 """Under a causal mask the first of that many parts of all heads' rows come last, to fill the end of a launch."""
 MMA_DEPTH = 16
 """What one MMA multiplies of a 16-bit operand."""
@@ -239,13 +239,14 @@ def grid(t: Tiles, q: Any, sm_count: Any) -> tuple[Any, int, int]:
 
 def sections(t: Tiles, causal: bool, shape: tuple[Any, Any, Any, Any, Any]) -> tuple[Any, Any]:
     """How many heads are walked together, so that their keys and values stay in L2, of long and of short work tiles; ``shape`` as `enter`
-    takes it. Short ones of one head see different keys: on average those that half of their rows come before.
+    takes it. Of short ones that is reckoned with a quarter of the keys that the longest of them sees: on average they see half, and several
+    of a head are under way at a time. More heads are then a longer descent, and blocks end closer together.
     """
     if not causal:
         return 1, 1
     _, seqlen_q, _, seqlen_k, _ = shape
     before = cutlass.max(seqlen_k - seqlen_q, cutlass.Int32(0))
-    return _heads_together(t, shape, seqlen_k), _heads_together(t, shape, cutlass.min(seqlen_k, before + seqlen_q // (2 * SHORT)))
+    return _heads_together(t, shape, seqlen_k), _heads_together(t, shape, cutlass.min(seqlen_k, before + seqlen_q // (4 * SHORT)))
 
 
 def _heads_together(t: Tiles, shape: tuple[Any, Any, Any, Any, Any], keys: Any) -> Any:
@@ -278,7 +279,8 @@ def enter(
         v=_smem_tensor(base, storage["V"], v, dtype), o=_smem_tensor(base, storage.get("O_staging", storage["Q"]), o, dtype),
         o_stride=t.sub_rows * (t.columns if o_is_q else t.columns_v), o_is_q=o_is_q, lse=lse, rings=rings, warp=warp,
         heads=heads, group_size=group_size, seqlen_q=seqlen_q, seqlen_k=seqlen_k, row_tiles=row_tiles, missing_rows=missing_rows,
-        heads_in_all=heads * batch, work_tiles=row_tiles * heads * batch, short_tiles=row_tiles // SHORT, sections=together, counter=counter,
+        heads_in_all=heads * batch, work_tiles=row_tiles * heads * batch, short_tiles=row_tiles // SHORT, sections=together,
+        counter=counter,
         announced=cute.make_tensor(cute.recast_ptr(base + barriers_end, dtype=cutlass.Int32), ANNOUNCED * WORDS),
         softmax_scale=softmax_scale,
     )  # fmt: skip

@@ -115,7 +115,7 @@ def place_of(b: Block, number: Any) -> Work:
     """The work tile of that number.
 
     Heads are walked in sections (`Block.quotients`). Within one, the last rows of all its heads come first: under a causal mask they see
-    the most keys. The first quarter of all heads' rows, in sections of its own, comes when the rest of all heads has been given out: a
+    the most keys. The first third of all heads' rows, in sections of its own, comes when the rest of all heads has been given out: a
     section alone has too few work tiles for as many blocks to end at the same time, and what is left open at the end of the last is
     filled by short ones.
     """

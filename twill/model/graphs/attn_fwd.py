@@ -177,8 +177,10 @@ def attn_fwd(machine: Machine, parameters: AttnFwd | None = None) -> LoopGraph:
     stages, room = (1, 200 * 1024) if machine.accumulator == "tmem" else (3, machine.memories["smem"].capacity.value - reserved)
     if q_bytes + o_bytes + stages * (k_bytes + v_bytes) <= room:
         b.buffer("O_staging", "smem", o_bytes, persistent=True)
-    else:
+    elif machine.accumulator == "tmem":
         b.note("O is staged in the SMEM of Q once the loop is over")
+    else:
+        b.note("there is no SMEM to stage O in: it is stored straight from registers")
     b.reserve("smem", reserved)
     names = []
     for i in range(s.subtiles):

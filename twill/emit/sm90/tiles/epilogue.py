@@ -92,6 +92,13 @@ def _store_words(x: Consumer, words: Any, out: Any, place: Any) -> None:
 
 
 @cute.jit
+def _store_if_even(x: cutlass.Constexpr, words: cute.Tensor, out: cute.Tensor, place: cutlass.Int32, odd: cutlass.Int32) -> None:
+    """The last two words, which for odd threads lie beyond the head dim."""
+    if odd == 0:
+        _store_words(x, words.iterator + (cute.size(words) - 2), out, place)
+
+
+@cute.jit
 def _store_row(x: cutlass.Constexpr, row: cutlass.Constexpr, words: cute.Tensor, odd: cutlass.Int32) -> None:
     b, lane = x.block, x.thread % 32
     position = x.work.first_row + (x.thread // 32) * 16 + lane // 4 + 8 * row
@@ -102,8 +109,7 @@ def _store_row(x: cutlass.Constexpr, row: cutlass.Constexpr, words: cute.Tensor,
         for pair in cutlass.range_constexpr(b.tiles.head_dim_v // 16):
             _store_words(x, words.iterator + 2 * pair, out, 4 * pair + place)
         if cutlass.const_expr(b.tiles.head_dim_v % 16):
-            if odd == 0:
-                _store_words(x, words.iterator + 2 * (pairs - 1), out, 4 * (pairs - 1) + place)
+            _store_if_even(x, words, out, 4 * (pairs - 1) + place, odd)
 
 
 def finish_directly(x: Consumer) -> None:
