@@ -81,7 +81,7 @@ def softmax_period(ring: Any, tile: Any, i: Any, masked: bool) -> None:
     tiles.arrive(ring["K_empty"], i)
     tiles.peek(ring["K_full"], i + 1)
     tiles.peek(ring["V_full"], i)
-    tiles.row_max(tile, i, masked=masked, keep=8.0)
+    tiles.row_max(tile, i, masked=masked)
     tiles.exp2(tile, i)
     tiles.wait_mma(0)  # registers P by PV; release V by PV
     tiles.arrive(ring["V_empty"], i - 1)
@@ -105,7 +105,7 @@ def softmax_first(
         tiles.mma_qk(tile, i)
         tiles.wait_mma(0)  # edge QK->MAX; release K by QK
         tiles.arrive(ring["K_empty"], i)
-        tiles.row_max(tile, i, masked=True, keep=8.0)
+        tiles.row_max(tile, i, masked=True)
         tiles.exp2(tile, i)
         tiles.convert(tile, i)
         tiles.row_sum(tile, i)
@@ -148,7 +148,7 @@ def softmax_join(
     tiles.take(tile, coming)
     tiles.wait_mma(0)  # edge QK->MAX; release K by QK
     tiles.arrive(ring["K_empty"], i)
-    tiles.row_max(tile, i, masked=True, keep=8.0)
+    tiles.row_max(tile, i, masked=True)
     tiles.exp2(tile, i)
     tiles.convert(tile, i)
     tiles.row_sum(tile, i)
@@ -183,7 +183,7 @@ def softmax_work(
 def softmax(block: cutlass.Constexpr, subtile: cutlass.Int32) -> None:
     """4 warps each; sub-tiles a, b; the schedule asks for 224 registers a thread."""
     i, turn = tiles.start((2,), peeked=("K_full", "V_full")), tiles.start((1, 2))
-    tile = tiles.consumer(block, subtile=subtile)
+    tile = tiles.consumer(block, subtile=subtile, keep=8.0)
     number = tiles.first(block, turn)
     tiles.take(tile, tiles.coming(tile, turn, number))
     if number < block.work_tiles:

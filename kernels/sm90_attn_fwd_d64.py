@@ -83,7 +83,7 @@ def softmax_period(ring: Any, tile: Any, i: Any, masked: bool) -> None:
     tiles.arrive(ring["K_empty"], i)
     tiles.peek(ring["K_full"], i + 1)
     tiles.peek(ring["V_full"], i)
-    tiles.row_max(tile, i, masked=masked, keep=8.0)
+    tiles.row_max(tile, i, masked=masked)
     tiles.exp2(tile, i)
     tiles.row_sum(tile, i)
     tiles.wait_mma(0)  # registers P by PV; release V by PV
@@ -109,7 +109,7 @@ def softmax_work(
         tiles.mma_qk(tile, i)
         tiles.wait_mma(0)  # edge QK->MAX; release K by QK
         tiles.arrive(ring["K_empty"], i)
-        tiles.row_max(tile, i, masked=True, keep=8.0)
+        tiles.row_max(tile, i, masked=True)
         tiles.exp2(tile, i)
         tiles.row_sum(tile, i)
         tiles.convert(tile, i)
@@ -133,7 +133,7 @@ def softmax_work(
 def softmax(block: cutlass.Constexpr, subtile: cutlass.Int32) -> None:
     """4 warps each; sub-tiles a, b, c; the schedule asks for 160 registers a thread."""
     i, turn = tiles.start((5, 6), peeked=("K_full", "V_full")), tiles.start((1, 2))
-    tile = tiles.consumer(block, subtile=subtile)
+    tile = tiles.consumer(block, subtile=subtile, keep=8.0)
     number = tiles.first(block, turn)
     while number < block.work_tiles:
         softmax_work(block, tile, i, turn, number)

@@ -111,7 +111,8 @@ def test_a_shipped_kernel_passes(name: str, variant: Variant) -> None:
         # one that scales a maximum may be given the line of its neighbour
         assert counts["RESC"] - tiles["head_dim_v"] * 64 // 128 in (0, 1)
         assert loop.turn.families["mma"] == (counts["QK"] + counts["PV"],) * 2
-        assert loop.turn.families["exp"] == (counts["EXP"] + 2,) * 2
+        # factors only where a maximum grows
+        assert loop.turn.families["exp"] == (counts["EXP"], counts["EXP"] + 2)
         assert loop.turn.shortest <= loop.turn.longest < 800
 
 

@@ -226,7 +226,7 @@ def test_roles_of_many_stages_have_code_for_short_loops() -> None:
     changed = replace(program, roles=tuple(late))
     text = emit(found, changed, "a test")
     assert "if work.trips == 1:" in text
-    assert "tiles.consumer(block, subtile=0, scores=3, factors=3)" in text
+    assert "tiles.consumer(block, subtile=0, keep=8.0, scores=3, factors=3)" in text
     emitted = replay.load(text)
     for role in changed.roles:
         for trips in TRIPS:

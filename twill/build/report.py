@@ -16,7 +16,7 @@ from twill.build.issue import SubPartition, issue_slots
 from twill.build.lint import FEWER_REGISTERS, REPORT_THIS, lint, register_requests, wanted_by
 from twill.build.order import Move, Placed, compared, moves, placed, shape, strays
 from twill.build.ptx import Ptx, read_ptx
-from twill.build.roles import Event, RoleCode, Seat, first_warps, seats
+from twill.build.roles import ARITHMETIC, Event, RoleCode, Seat, first_warps, seats
 from twill.build.sass import Function, Instruction, parse
 from twill.build.tools import Resources, disassembled, resources
 
@@ -210,12 +210,20 @@ def _makers(ptx: Ptx) -> Mapping[int, str]:
 
 @cache
 def _functions(file: str) -> dict[int, str]:
-    """Which top-level function each line of a Python file is in."""
+    """Which top-level function each line of a Python file is in, or whose part that is: private functions belong to the one operation
+    that calculates of a file with only one.
+    """
     try:
         tree = ast.parse(Path(file).read_text(encoding="utf-8"))
     except (OSError, SyntaxError, UnicodeDecodeError):
         return {}
-    return {n: f.name for f in tree.body if isinstance(f, ast.FunctionDef) for n in range(f.lineno, (f.end_lineno or f.lineno) + 1)}
+    functions = [f for f in tree.body if isinstance(f, ast.FunctionDef)]
+    operations = [f.name for f in functions if f.name in ARITHMETIC]
+
+    def whose(name: str) -> str:
+        return operations[0] if name.startswith("_") and len(operations) == 1 else name
+
+    return {n: whose(f.name) for f in functions for n in range(f.lineno, (f.end_lineno or f.lineno) + 1)}
 
 
 def _loops(flow: Flow, places: Sequence[Seat], makers: Mapping[int, str]) -> tuple[tuple[LoopReport, ...], list[Problem]]:

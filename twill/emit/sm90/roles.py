@@ -41,7 +41,8 @@ class HopperRole(RolePrinter):
     def fragments(self) -> Iterator[tuple[str, str]]:
         for s in self.family.subtiles:
             copies = self.copies(s, (("scores", "mma_qk"), ("factors", "row_max")))
-            yield self.tile(s), f"tiles.consumer(block, subtile={self.place(s)}{copies})"
+            keep = f", keep={KEEP_LOG2}" if self.request.conditional else ""
+            yield self.tile(s), f"tiles.consumer(block, subtile={self.place(s)}{keep}{copies})"
 
     def begin(self) -> Iterator[str]:
         whole = ", whole=True" if len(self.tiles) > 1 else ""
@@ -102,8 +103,6 @@ class HopperRole(RolePrinter):
         arguments = [self.tile(request.subtile[op]), at]
         if kind == "row_max":
             arguments.append(f"masked={masked}")
-            if request.conditional:
-                arguments.append(f"keep={KEEP_LOG2}")
         arguments += aged(request, step, AGED.get(kind, ()))
         call = "rescale_if_grown" if kind == "rescale" and request.conditional else CALLS[kind]
         return f"tiles.{call}({', '.join(arguments)})"

@@ -5,9 +5,10 @@ Needs ``nvidia-cutlass-dsl``. All functions are called while a kernel is traced.
 
 from twill.emit.sm90.tiles.block import Tiles
 from twill.emit.sm90.tiles.epilogue import finish, finish_directly, leave
+from twill.emit.sm90.tiles.maximum import row_max
 from twill.emit.sm90.tiles.mma import begin_work, coming, consumer, joins, mma_pv, mma_qk, take, wait_mma
 from twill.emit.sm90.tiles.pins import pin
-from twill.emit.sm90.tiles.softmax import convert, exp2, rescale, rescale_if_grown, row_max, row_sum
+from twill.emit.sm90.tiles.softmax import convert, exp2, rescale, rescale_if_grown, row_sum
 from twill.emit.tiles.barriers import Ring, RingShape, arrive, arrive_slot, peek, wait, wait_peeked, wait_slot
 from twill.emit.tiles.block import Block, Buffer, Operands, enter, grid, operands, smem_bytes
 from twill.emit.tiles.iteration import advance, begin, here, start

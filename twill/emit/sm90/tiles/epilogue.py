@@ -9,8 +9,8 @@ import cutlass.cute as cute
 from cutlass.cute.nvgpu import cpasync, warp
 
 from twill.emit.sm90.tiles.block import ROWS
+from twill.emit.sm90.tiles.maximum import NEVER, quad
 from twill.emit.sm90.tiles.mma import WARPGROUP, Consumer, _pv
-from twill.emit.sm90.tiles.softmax import NEVER, quad
 from twill.emit.tiles.words import pack
 
 __all__ = ["finish", "finish_directly", "leave"]
@@ -56,7 +56,7 @@ def _quotient(x: Consumer) -> None:
         safe = cutlass.Float32(cutlass.select_(empty, cutlass.Float32(1.0), total))
         inverse.append(cute.arch.rcp_approx(safe))
         if b.lse is not None:
-            value = x.row_max[row] * b.softmax_scale + cute.math.log2(safe, fastmath=True) * LN_2
+            value = (x.row_max[row] + cute.math.log2(safe, fastmath=True)) * LN_2
             _store_lse(x, row, cutlass.Float32(cutlass.select_(empty, cutlass.Float32(NEVER), value)))
     for v in range(b.tiles.columns_v // 2):
         x.o[v] = x.o[v] * inverse[(v // 2) % 2]

@@ -26,8 +26,8 @@ class Consumer:
 
     ``scores`` holds scores and then their exponentials, ``packed`` these in pairs, which ``p`` shows as the A operand. Value
     4 g + 2 h + c of scores and ``o`` is row h, column 8 g + 2 (thread mod 4) + c. The statistics have an entry a row; ``row_max`` is
-    in units of the scores, ``row_sum`` is the thread's share. ``scores``, ``scaled_max`` and ``factor`` have a copy for each age: copy 0
-    is that of the latest iteration.
+    in powers of two, ``row_sum`` is the thread's share. ``scores``, ``shift`` and ``factor`` have a copy for each age: copy 0 is that of
+    the latest iteration. ``keep`` is by how many powers of two a maximum may lag behind, ``grown`` 1 where O is still to be rescaled.
     """
 
     block: Block
@@ -43,9 +43,16 @@ class Consumer:
     o: Any
     row_max: Any
     row_sum: Any
-    scaled_max: tuple[Any, ...]
+    grown: Any
+    shift: tuple[Any, ...]
     factor: tuple[Any, ...]
     scale_log2: Any
+    keep: float
+
+    @property
+    def waits_for_growth(self) -> bool:
+        """Whether maxima and factors are touched only where a maximum grows: no op may ask for those of an older iteration."""
+        return self.keep > 0 and len(self.factor) == 1
 
 
 def _qk(b: Block) -> Any:
@@ -63,8 +70,10 @@ def _pv(b: Block) -> Any:
 LOG2_E = 1.4426950408889634
 
 
-def consumer(b: Block, subtile: Any, scores: int = 1, factors: int = 1) -> Consumer:
-    """The fragments of a warpgroup, not yet at work; ``scores`` and ``factors`` say how many copies there are."""
+def consumer(b: Block, subtile: Any, keep: float = 0.0, scores: int = 1, factors: int = 1) -> Consumer:
+    """The fragments of a warpgroup, not yet at work; ``scores`` and ``factors`` say how many copies there are, ``keep`` by how many
+    powers of two a row maximum may lag behind.
+    """
     t = b.tiles
     qk, pv = _qk(b), _pv(b)
     thread = cute.arch.thread_idx()[0] % WARPGROUP
@@ -79,9 +88,9 @@ def consumer(b: Block, subtile: Any, scores: int = 1, factors: int = 1) -> Consu
         packed=packed, p=cute.make_tensor(cute.recast_ptr(packed.iterator, dtype=b.dtype), p_layout),
         o=cute.make_rmem_tensor(pv.partition_shape_C((ROWS, t.columns_v)), cutlass.Float32),
         row_max=cute.make_rmem_tensor(2, cutlass.Float32), row_sum=cute.make_rmem_tensor(2, cutlass.Float32),
-        scaled_max=tuple(cute.make_rmem_tensor(2, cutlass.Float32) for _ in range(factors)),
+        grown=cute.make_rmem_tensor(1, cutlass.Int32), shift=tuple(cute.make_rmem_tensor(2, cutlass.Float32) for _ in range(factors)),
         factor=tuple(cute.make_rmem_tensor(2, cutlass.Float32) for _ in range(factors)),
-        scale_log2=b.softmax_scale * LOG2_E,
+        scale_log2=b.softmax_scale * LOG2_E, keep=keep,
     )  # fmt: skip
 
 
@@ -89,6 +98,8 @@ def _clear(x: Consumer) -> None:
     x.o.fill(0.0)
     x.row_max.fill(-cutlass.Float32.inf)
     x.row_sum.fill(0.0)
+    x.grown[0] = cutlass.Int32(0)
+    x.factor[0].fill(1.0)
 
 
 def begin_work(x: Consumer, work: Work, whole: bool = False) -> Consumer:
