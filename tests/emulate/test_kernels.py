@@ -67,6 +67,14 @@ def test_sub_tiles_without_rows_beside_others(name: str, causal: bool) -> None:
         assert result.largest_error <= 1
 
 
+def test_work_tiles_of_two_heads_in_every_order() -> None:
+    """Five work tiles a head, the first of both heads last, shared out between two blocks: sub-tiles take turns, skip and join."""
+    kernel = _kernel("sm90_attn_fwd_d128", True)
+    result = kernel.run(shape_of(kernel, 900, 900, causal=True, heads=2), "late", seed=4, sm_count=2)
+    assert [f.text for f in result.findings.items] == []
+    assert result.largest_error <= 1
+
+
 def _in_loops(kernel: AttentionKernel, opcode: str) -> list[int]:
     """PTX lines of an opcode in segments that can come to themselves again."""
     flow = kernel.code.flow

@@ -29,16 +29,20 @@ POLYNOMIAL = (0.6932829022407532, 0.2422109693288803, 0.05500893294811249)
 """Coefficients of f, f^2, f^3 beside 1: what the kernels for sm_100a say 2^f is, |f| <= 1/2."""
 JUMP = 2.1e-4
 """Of the polynomial from one end to the other: where the nearest integer is in doubt."""
+WARP_ROWS = 16
+"""Rows of a warp of a Hopper warpgroup, for which one vote decides whether maxima follow; they begin at multiples of that."""
 LN_2, LOG2_E = float(np.log(2)), float(1 / np.log(2))
 
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
     """How a kernel computes: ``keys`` of a tile; the old maximum is kept while the true one exceeds it by at most ``keep`` powers of 2
-    (0: never); of the pairs of a tile's columns ``poly_share`` are polynomials, evenly spread."""
+    (0: never), and so are those of ``together`` rows on end, of which all follow where one has to; of the pairs of a tile's columns
+    ``poly_share`` are polynomials, evenly spread."""
 
     keys: int
     keep: float = 0.0
+    together: int = 1
     poly_share: float = 0.0
 
 
@@ -67,8 +71,11 @@ def of_kernel(kernel: Path) -> Algorithm:
     for x in tree.body:
         if isinstance(x, ast.Assign) and ast.unparse(x.targets[0]) == "TILES" and isinstance(x.value, ast.Call):
             fields = {k.arg: ast.literal_eval(k.value) for k in x.value.keywords if k.arg}
-    kept = [k.value.value for x in ast.walk(tree) if isinstance(x, ast.Call) for k in x.keywords if k.arg == "keep"]  # type: ignore[attr-defined]
-    return Algorithm(int(fields["keys"]), float(max(kept, default=0.0)), float(fields.get("poly_share", 0.0)))
+    calls = [x for x in ast.walk(tree) if isinstance(x, ast.Call) and any(k.arg == "keep" for k in x.keywords)]
+    kept = [k.value.value for x in calls for k in x.keywords if k.arg == "keep"]  # type: ignore[attr-defined]
+    votes = any(ast.unparse(x.func) == "tiles.consumer" and all(k.arg != "factors" for k in x.keywords) for x in calls)
+    together = WARP_ROWS if votes else 1
+    return Algorithm(int(fields["keys"]), float(max(kept, default=0.0)), together, float(fields.get("poly_share", 0.0)))
 
 
 def units_apart(a: Array, b: Array) -> Array:
@@ -160,8 +167,11 @@ def _rows(scores: Array, off: Array, v: Array, dtype: Dtype, how: Algorithm) -> 
         with np.errstate(invalid="ignore"):
             growth = new - top
             if how.keep:
-                doubt |= np.isfinite(growth) & (np.abs(growth - how.keep) <= 2 * worst + SINGLE * np.abs(new))
-                new = np.where(growth > how.keep, new, top)
+                grows = _together(growth > how.keep, how.together)
+                near = np.isfinite(growth) & (np.abs(growth - how.keep) <= 2 * worst + SINGLE * np.abs(new))
+                sure = _together((growth > how.keep) & ~near, how.together)
+                doubt |= _together(near, how.together) & ~sure
+                new = np.where(grows, new, top)
             shrink = np.where(np.isneginf(top), 0.0, np.exp2(top - new))
         shift = np.where(np.isneginf(new), 0.0, new)[:, None]
         x = scores[:, tile] - shift
@@ -182,6 +192,13 @@ def _rows(scores: Array, off: Array, v: Array, dtype: Dtype, how: Algorithm) -> 
     lse = np.where(some, (np.where(some, top, 0) + np.log2(safe)) * LN_2, -np.inf)
     lse_off = np.where(some, 2 * worst + 8 * SINGLE * (1 + np.abs(np.where(some, lse, 0))), 0)
     return o, o_off, lse, lse_off
+
+
+def _together(chosen: Array, rows: int) -> Array:
+    """Rows of which one of the ``rows`` that begin at a multiple of that is chosen."""
+    groups = np.arange(len(chosen)) // rows
+    found: Array = np.bincount(groups, weights=chosen)[groups] > 0
+    return found
 
 
 def backward(given: Problem, shape: Shape) -> dict[str, Modelled]:
