@@ -6,6 +6,7 @@ operands that nobody has the memory for.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -25,6 +26,8 @@ from twill.bench.judge import judge
 from twill.emulate.errors import EmulationError
 from twill.emulate.host.record import TensorArgument
 from twill.pytorch import gradients, kernels, plan
+from twill.pytorch.catalogue import KernelFile, backward_kernels
+from twill.pytorch.operands import Shapes
 from twill.pytorch.target import Target
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")
@@ -103,6 +106,14 @@ def test_gradients(gpu: None, lengths: tuple[int, int]) -> None:
 @pytest.mark.parametrize("name", ["one of three packed", "part of wider heads", "all expanded"])
 def test_gradients_of_layouts(gpu: None, name: str) -> None:
     CHECKS["gradients layout"](replace(D96, detail=name, heads=2, kv_heads=2, seqlen_q=66, seqlen_k=66))
+
+
+@pytest.mark.parametrize("kernel", backward_kernels(), ids=lambda k: k.name)
+@pytest.mark.parametrize("seqlen_q", [1, 64, 1000])
+def test_the_workspace_is_as_large_as_the_kernel_says(kernel: KernelFile, seqlen_q: int) -> None:
+    module = importlib.import_module(f"twill.kernels.{kernel.name}")
+    shapes = Shapes(3, seqlen_q, 77, 8, 2, kernel.head_dim, kernel.head_dim_v)
+    assert gradients.workspace_floats(kernel, shapes) == module.tiles.workspace_floats(module.TILES, 3, seqlen_q, 8)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +35,7 @@ def padded(head_dim: int) -> int:
 
 
 @dataclass(frozen=True)
-class Tiles:
+class Tiles(ABC):
     """Tile shapes of the kernel: a work tile of ``subtiles`` sub-tiles by ``keys`` keys an iteration.
 
     Tiles in SMEM have ``columns`` of Q and K and ``columns_v`` of V and O: head dims rounded up to the depth of an MMA. TMA fills what
@@ -47,9 +48,9 @@ class Tiles:
     subtiles: int
 
     @property
+    @abstractmethod
     def sub_rows(self) -> int:
         """Query rows of a sub-tile."""
-        raise NotImplementedError
 
     @property
     def keeps_quotients(self) -> bool:
@@ -78,9 +79,9 @@ class Tiles:
         """
         return False
 
+    @abstractmethod
     def layouts(self, dtype: Any, k_stages: int, v_stages: int) -> tuple[Any, Any, Any, Any]:
         """SMEM layouts as TMA sees them: Q (rows, columns, sub-tile), K (keys, columns, slot), V (columns, keys, slot), O of a sub-tile."""
-        raise NotImplementedError
 
     @property
     def columns(self) -> int:

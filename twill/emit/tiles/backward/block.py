@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ __all__ = ["Block", "Operands", "Tiles", "Workspace", "enter", "grid", "operands
 
 
 @dataclass(frozen=True)
-class Tiles:
+class Tiles(ABC):
     """Tile shapes of the kernel: an iteration is ``queries`` rows of Q by the ``keys`` keys of a work tile, cut into ``subtiles``.
 
     dQ is made in ``parts``, which divide its "queries", its "columns" or the "rows of dQ^T". Tiles in SMEM have ``columns`` of Q and K
@@ -33,21 +34,21 @@ class Tiles:
     parts: int
     divides: str
 
+    @abstractmethod
     def layouts(self, dtype: Any, stages: Mapping[str, int]) -> Mapping[str, Any]:
         """SMEM layouts: Q and dO (queries, columns, slot), K and V (keys, columns, sub-tile), dS of a sub-tile (queries, keys, slot)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def dq_index(self, query: Any, chunk: Any) -> tuple[Any, int, int]:
         """Where the ``chunk``-th 8 columns of a query lie in the sum of a tile for dQ: ``first``, ``pair`` and ``single``.
 
         Element e of them is at first + (e // 2) * pair + (e % 2) * single.
         """
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def dq_shape(self) -> tuple[int, int]:
         """Rows and columns of the MMA of a part of dQ, or of dQ^T."""
-        raise NotImplementedError
 
     @property
     def columns(self) -> int:
