@@ -42,7 +42,8 @@ class Named:
     rising: bool = False
 
     def of(self, head_dim: int, head_dim_v: int) -> Shape:
-        return Shape(self.batch, self.seqlen_q, self.seqlen_k, self.heads, self.kv_heads, head_dim, head_dim_v, self.causal, self.dtype)
+        lengths = self.seqlen_q, self.seqlen_k
+        return Shape(self.batch, *lengths, self.heads, self.kv_heads, head_dim, head_dim_v, self.causal, self.dtype, self.rising)
 
 
 SHAPES = (
