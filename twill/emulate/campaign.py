@@ -1,8 +1,7 @@
-"""A campaign of planted faults against a kernel: ``python -m twill.emulate.campaign KERNEL``.
+"""A campaign of planted faults against a kernel without findings: ``python -m twill.emulate.campaign KERNEL``.
 
-Every mutant runs under one scheduler after the other until something is found. A survivor may behave like the kernel: a wait that tells its
-warp nothing it does not know, in no run of the kernel itself; a multiplication by zeros, which leaves all outputs as they are. Whatever
-else survives was missed.
+Every mutant runs under one scheduler after the other until something is found, be it a warning. A survivor may behave like the kernel, for
+one of the reasons below, each of which is checked on runs. Whatever else survives was missed.
 """
 
 from __future__ import annotations
@@ -29,8 +28,12 @@ HELD = 64
 """What survives runs with so many lines held back, one after the other: those of loads, then others."""
 WAITS = ("wait dropped", "bulk wait dropped", "wgmma wait dropped", "wgmma wait weakened", "tcgen05 wait dropped", "barrier dropped")
 VALUES = ("multiplication dropped", "operands swapped", "column shifted", "load to another place")
-IMPLIED = "implied: in the kernel itself this wait tells its warp nothing that it does not know"
+COMMITS = ("wgmma commit dropped", "bulk commit dropped")
+IMPLIED = "implied: in no run of the kernel itself does this wait tell its warp what it does not know already"
 SAME = "same values: what it changes is zero here; all outputs are equal to the bit"
+JOINED = "joined: the operations are committed with the next group, and every wait that has to see them sees that one"
+UNWAITED = "not waited for: in no run of the kernel itself does anybody wait at the barrier that this arrival goes to"
+UNNEEDED = "not needed: without this barrier every access is still ordered, and all outputs are equal to the bit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,10 @@ def judge(
     run = lines_run(kernel, clean.run(schedulers[0], seed))
     held = _held(kernel, run)
     for mutant in chosen:
-        yield _judge(clean, mutant, schedulers, seed) or _found(clean, mutant, [("held", i) for i in held]) or Verdict(mutant, (), "")
+        yield (
+            _judge(clean, mutant, schedulers, seed) or _found(clean, mutant, [("held", i) for i in held])
+            or Verdict(mutant, (), "", UNNEEDED if mutant.family == "barrier dropped" and _same(clean, mutant, schedulers, seed) else "")
+        )  # fmt: skip
 
 
 def _held(kernel: AttentionKernel, run: set[int]) -> list[int]:
@@ -86,7 +92,7 @@ def _found(clean: _Clean, mutant: Mutant, turns: Iterable[tuple[str, int]]) -> V
         try:
             changed.run(clean.shape, scheduler, seed, 1, findings=findings)
         except Enough:
-            return Verdict(mutant, (findings.errors[0].kind,), scheduler)
+            return Verdict(mutant, (findings.items[0].kind,), scheduler)
         except EmulationError as error:
             return Verdict(mutant, (f"refused: {error.problem[:40]}",), scheduler)
     return None
@@ -97,14 +103,20 @@ def _judge(clean: _Clean, mutant: Mutant, schedulers: Iterable[str], seed: int) 
     found = _found(clean, mutant, [(s, seed) for s in schedulers])
     if found is not None:
         return found
-    taught = set().union(*(clean.run(s, seed).coverage.taught for s in schedulers))
-    if mutant.family in WAITS and mutant.line not in taught:
+    runs = [clean.run(s, seed).coverage for s in schedulers]
+    if mutant.family in WAITS and mutant.line not in set().union(*(c.taught for c in runs)):
         return Verdict(mutant, (), "", IMPLIED)
-    if mutant.family in VALUES:
-        changed = clean.kernel.changed(mutant.kernel)
-        if all(changed.run(clean.shape, s, seed, 1).outputs == clean.run(s, seed).outputs for s in schedulers):
-            return Verdict(mutant, (), "", SAME)
+    if mutant.family == "arrival dropped" and not any(c.arrived.get(mutant.line, set()) & c.waited for c in runs):
+        return Verdict(mutant, (), "", UNWAITED)
+    if mutant.family in (*VALUES, *COMMITS) and _same(clean, mutant, schedulers, seed):
+        return Verdict(mutant, (), "", SAME if mutant.family in VALUES else JOINED)
     return None
+
+
+def _same(clean: _Clean, mutant: Mutant, schedulers: Iterable[str], seed: int) -> bool:
+    """Whether it leaves the same bits in memory."""
+    changed = clean.kernel.changed(mutant.kernel)
+    return all(changed.run(clean.shape, s, seed, 1).outputs == clean.run(s, seed).outputs for s in schedulers)
 
 
 def reachable(kernel: AttentionKernel, shape: Shape) -> list[Mutant]:
@@ -115,7 +127,7 @@ def reachable(kernel: AttentionKernel, shape: Shape) -> list[Mutant]:
     EmulationError : the kernel itself has findings.
     """
     clean = kernel.run(shape, FIRST[0], 0, 1)
-    if clean.findings.errors:
+    if clean.findings.items:
         raise EmulationError("the kernel itself has findings", "see `twill emulate`")
     run = lines_run(kernel, clean)
     return [m for m in mutants(kernel.code.kernel) if m.line in run]

@@ -34,12 +34,12 @@ class Finding:
 
 
 class Enough(Exception):
-    """An error was found, and no more is wanted."""
+    """Something was found, and no more is wanted."""
 
 
 @dataclass
 class Findings:
-    """Findings in the order they were met; the same one again is only counted. With ``first_only`` the first error ends the run."""
+    """Findings in the order they were met; the same one again is only counted. With ``first_only`` the first one ends the run."""
 
     limit: int = 200
     first_only: bool = False
@@ -54,7 +54,7 @@ class Findings:
         if self.seen[identity] == 1 and len(self.items) < self.limit:
             self.items.append(finding)
             self._identities.append(identity)
-            if self.first_only and finding.severity == "error":
+            if self.first_only:
                 raise Enough
 
     def grouped(self) -> list[tuple[Finding, int, int]]:

@@ -174,6 +174,7 @@ def mbarrier_try_wait(w: Warp, line: int, address: Any, parity: Any, spins: bool
     if found is None:
         return True
     barrier = found[1]
+    barrier.waited = True
     if not barrier.passed(int(parity)):
         if not spins and not _polls(w, line, barrier):
             return False

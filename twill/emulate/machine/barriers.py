@@ -42,6 +42,8 @@ class MBarrier(Counter):
     """Warps that sleep here, with the number of the phase that they wait for."""
     arrivals: dict[int, int] = field(default_factory=dict)
     """How many arrivals came from which PTX line."""
+    waited: bool = False
+    """True once a warp has tried to wait here."""
     made: tuple[int, int] = (0, 0)
     """Component and time of the initialisation."""
     fenced: bool = False

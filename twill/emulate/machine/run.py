@@ -28,6 +28,10 @@ class Coverage:
     seen: set[int] = field(default_factory=set)
     turns: dict[str, int] = field(default_factory=dict)
     """Most phases that each barrier has completed in one block."""
+    arrived: dict[int, set[str]] = field(default_factory=dict)
+    """Barriers that arrivals of each PTX line went to."""
+    waited: set[str] = field(default_factory=set)
+    """Barriers that somebody has waited for."""
     taught: set[int] = field(default_factory=set)
     """PTX lines of waits that have told a warp something it did not know: all other waits are implied by what is around them."""
 
@@ -55,6 +59,10 @@ def run(
                 for address, barrier in block.barriers.items():
                     name = names.barrier(address - 1024)
                     coverage.turns[name] = max(coverage.turns.get(name, 0), barrier.phase)
+                    for line in barrier.arrivals:
+                        coverage.arrived.setdefault(line, set()).add(name)
+                    if barrier.waited:
+                        coverage.waited.add(name)
             if progress is not None:
                 progress(i + 1, len(firsts))
             if not all(w.done for w in cluster.warps):
