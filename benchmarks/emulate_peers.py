@@ -2,6 +2,7 @@
 
     python benchmarks/emulate_peers.py compile FOLDER     (needs flash-attn-4 and quack-kernels importable; no GPU)
     python benchmarks/emulate_peers.py run FOLDER         (prints the table of docs/emulator.md)
+    python benchmarks/emulate_peers.py speed FOLDER       (seconds and memory for the lengths that docs/emulator.md names)
 
 flash-attn-4 is no dependency of twill: install it elsewhere, without its dependencies, and put that folder on PYTHONPATH.
 """
@@ -10,7 +11,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -34,7 +37,7 @@ from twill.emulate.ptx.parser import parse
 
 ARCHITECTURES = {"sm_90a": 132, "sm_100a": 148}
 CASES = [(arch, way, dim, causal) for arch in ARCHITECTURES for way in ("fwd", "bwd") for dim in (64, 128) for causal in (False, True)]
-SCHEDULERS = ("eager", "late", "newest", "random")
+SCHEDULERS = ("eager", "late", "newest", "random", "held")
 AUXILIARY = "AuxData(tensors=None, scalars=None)"
 
 
@@ -147,6 +150,10 @@ class _Run:
 
     def __init__(self, scheduler: str) -> None:
         self.memory, self.findings, self.scheduler, self.seconds = GlobalMemory(), Findings(), scheduler, 0.0
+        self.processor_seconds = 0.0
+        """Of one core, which is what an idle machine takes."""
+        self.blocks = 1
+        """In a cluster, at most."""
 
     def tensor(self, name: str, data: Any, *, output: bool = False) -> tuple[Allocation, TensorArgument]:
         made = self.memory.add(name, data, output=output)
@@ -159,10 +166,12 @@ class _Run:
     def launch(self, kernel: Ready, arguments: list[Any], function: str, length: int) -> None:
         for finding in in_flight(kernel.code.flow, kernel.code):
             self.findings.add(finding, finding.text)
-        begin = time.perf_counter()
+        begin, processor = time.perf_counter(), time.process_time()
         for launch in kernel.recorder.launches(function, kernel.arguments(arguments, length)):
+            self.blocks = max(self.blocks, math.prod(launch.cluster))
             run(launch, kernel.code, self.memory, Names(), self.scheduler, 5, self.findings)
         self.seconds += time.perf_counter() - begin
+        self.processor_seconds += time.process_time() - processor
 
 
 def _forward(folder: Path, shape: Shape, scheduler: str) -> tuple[_Run, float]:
@@ -219,8 +228,8 @@ def _backward(folder: Path, shape: Shape, scheduler: str, rows: int) -> tuple[_R
 def run_all(folder: Path, schedulers: tuple[str, ...]) -> int:
     """Print the table; gives the number of runs with wrong values or with errors other than those that docs/emulator.md explains."""
     bad = 0
-    print("| kernel | queries x keys | error | " + " | ".join(f"{s}, s" for s in schedulers) + " | findings |")
-    print("|---|---|---|" + "---|" * len(schedulers) + "---|")
+    print("| kernel | blocks of a cluster | queries x keys | error | " + " | ".join(f"{s}, s" for s in schedulers) + " | findings |")
+    print("|---" * (len(schedulers) + 5) + "|")
     for arch, way, dim, causal in CASES:
         case = folder / case_name(arch, way, dim, causal)
         lengths = (300, 700) if way == "fwd" and arch == "sm_90a" else (512, 512) if way == "fwd" else (256, 256)
@@ -235,9 +244,34 @@ def run_all(folder: Path, schedulers: tuple[str, ...]) -> int:
         wrong = worst > (1 if way == "fwd" else 0.005)
         bad += wrong
         shown = f"{worst:.2f} of bound" if way == "fwd" else f"{worst:.4f} of norm"
-        print(f"| {case.name} | {lengths[0]} x {lengths[1]} | {shown}{' WRONG' if wrong else ''} | {' | '.join(times)} | "
+        print(f"| {case.name} | {this.blocks} | {lengths[0]} x {lengths[1]} | {shown}{' WRONG' if wrong else ''} | {' | '.join(times)} | "
               f"{', '.join(sorted(kinds)) or 'none'} |", flush=True)  # fmt: skip
     return bad
+
+
+SPEED = (("sm_100a", "fwd", 128, False, 256), ("sm_100a", "fwd", 128, True, 256), ("sm_90a", "fwd", 128, False, 256),
+         ("sm_100a", "bwd", 128, False, 1024), ("sm_90a", "bwd", 128, False, 1024))  # fmt: skip
+
+
+def speed(folder: Path) -> None:
+    """Print seconds of reading and compiling the PTX, of running under ``eager`` with race detection, and the largest memory so far."""
+    print("| kernel | queries x keys | reading the PTX, s | running, s | wrong | memory of the process, MB |")
+    print("|---" * 6 + "|")
+    for arch, way, dim, causal, length in SPEED:
+        name = case_name(arch, way, dim, causal)
+        begin = time.process_time()
+        for i in range(1 if way == "fwd" else 3):
+            Ready.load(folder / name, f"k{i}")
+        reading = time.process_time() - begin
+        shape = Shape(1, length, length, 1, 1, dim, dim, causal, "bf16")
+        rows, place = rows_of(arch, dim, causal), folder / name
+        this, error = _forward(place, shape, "eager") if way == "fwd" else _backward(place, shape, "eager", rows)
+        wrong = error > (1 if way == "fwd" else 0.005)
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+        print(
+            f"| {name} | {length} x {length} | {reading:.1f} | {this.processor_seconds:.2f} | {'yes' if wrong else 'no'} | {memory:.0f} |",
+            flush=True,
+        )
 
 
 def main() -> int:
@@ -247,13 +281,16 @@ def main() -> int:
         compile_one(Path(out), arch, way, int(dim), causal == "1")
         return 0
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["compile", "run"])
+    parser.add_argument("what", choices=["compile", "run", "speed"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--schedulers", default=",".join(SCHEDULERS))
     parser.add_argument("--arch", default=",".join(ARCHITECTURES), help="what is compiled")
     given = parser.parse_args()
     if given.what == "compile":
         compile_all(given.folder, given.arch.split(","))
+        return 0
+    if given.what == "speed":
+        speed(given.folder)
         return 0
     return run_all(given.folder, tuple(given.schedulers.split(",")))
 
