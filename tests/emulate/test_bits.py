@@ -17,8 +17,8 @@ SHAPE = Shape(1, 100, 300, 2, 1, 64, 64, True, "bf16")
 
 
 def test_read_from_kernels() -> None:
-    assert of_kernel(find("sm90_attn_fwd_d128")) == Algorithm(80, 8.0, 0.0)
-    assert of_kernel(find("sm100_attn_fwd_d64")) == Algorithm(128, 8.0, 0.3125)
+    assert of_kernel(find("sm90_attn_fwd_d128")) == Algorithm(keys=80, keep=8.0, together=16)
+    assert of_kernel(find("sm100_attn_fwd_d64")) == Algorithm(keys=128, keep=8.0, poly_share=0.3125)
 
 
 def test_units_cross_zero() -> None:
@@ -75,8 +75,8 @@ def test_an_independent_loop_in_single_precision_lies_within(causal: bool, dtype
 
 @pytest.mark.parametrize(
     "wrong",
-    [replace(HOW, keep=0.0), replace(HOW, keys=96), replace(HOW, poly_share=0.25)],
-    ids=["rescales always", "other tiles", "polynomials"],
+    [replace(HOW, keep=0.0), replace(HOW, keys=96), replace(HOW, poly_share=0.25), replace(HOW, together=16)],
+    ids=["rescales always", "other tiles", "polynomials", "rows of a warp together"],
 )
 def test_what_double_precision_lets_pass(wrong: Algorithm) -> None:
     """Another maximum to be relative to, or another exponential: within what rounding P allows, but not what the kernel computes."""
