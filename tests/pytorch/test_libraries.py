@@ -15,6 +15,7 @@ tvm_ffi = pytest.importorskip("tvm_ffi")
 from twill.build import BuildError, Variant  # noqa: E402
 from twill.build.libraries import LIST, Entry, entry_of, note  # noqa: E402
 from twill.pytorch import AttentionError, kernels, libraries, use_libraries  # noqa: E402
+from twill.pytorch.catalogue import backward_kernels  # noqa: E402
 from twill.pytorch.libraries import function_of  # noqa: E402
 
 KERNEL = next(k for k in kernels() if k.arch == "sm90")
@@ -49,6 +50,14 @@ def test_taken_from_the_folder(tmp_path: Path, loaded: list[str]) -> None:
     use_libraries(_fill(tmp_path))
     assert function_of(KERNEL, "bf16", True, False)() == str(tmp_path / "one.so")
     assert loaded == [str(tmp_path / "one.so")]
+
+
+def test_a_kernel_of_gradients_is_another_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = backward_kernels()[0]
+    entry = entry_of(kernel.path, Variant("bf16", True, False), "sm_90a", "back.so")
+    monkeypatch.setattr(tvm_ffi, "load_module", lambda path: {"attn_bwd": lambda *given: path})
+    use_libraries(_fill(tmp_path, entry))
+    assert function_of(kernel, "bf16", True, False)() == str(tmp_path / "back.so")
 
 
 def test_named_by_the_environment(tmp_path: Path, loaded: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ import twill
 from tests.pytorch.conftest import PaperGpu
 from twill.pytorch import AttentionError, catalogue, kernels, selection
 from twill.pytorch.catalogue import KernelFile, read_kernel
-from twill.pytorch.selection import Workload, choose, measured, predicted_cycles
+from twill.pytorch.selection import Workload, choose, choose_backward, measured, predicted_cycles
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "kernels"
@@ -179,3 +179,36 @@ def test_reading_a_kernel_runs_nothing(own_file: Path) -> None:
 def test_the_catalogue_is_read_once() -> None:
     importlib.import_module("twill.kernels")
     assert catalogue.kernels()[0] is catalogue.kernels()[0]
+
+
+BACKWARD = sorted(FOLDER.glob("*_attn_bwd_*.py"))
+
+
+@pytest.mark.parametrize("path", BACKWARD, ids=lambda p: p.stem)
+def test_facts_of_kernels_of_gradients_are_those_of_the_file(path: Path) -> None:
+    text, kernel = path.read_text(), read_kernel(path)
+    tiles = re.search(r"^TILES = tiles\.Tiles\(head_dim=(\d+), head_dim_v=(\d+), queries=(\d+), keys=(\d+)", text, re.MULTILINE)
+    assert tiles is not None
+    assert (kernel.head_dim, kernel.head_dim_v, kernel.rows, kernel.keys) == tuple(int(n) for n in tiles.groups())
+    assert kernel.makes == "attn_bwd" and f"I = {kernel.interval_cycles} cycles" in text
+    assert kernel.name in {k.name for k in catalogue.backward_kernels()} - {k.name for k in kernels()}
+
+
+def test_the_users_kernel_of_gradients_goes_first(tmp_path: Path) -> None:
+    shipped = read_kernel(BACKWARD[0], own=False)
+    assert choose_backward(shipped.arch, shipped.head_dim, shipped.head_dim_v) == shipped
+    mine = tmp_path / "mine.py"
+    mine.write_text(BACKWARD[0].read_text())
+    added = twill.register_kernel(mine)
+    try:
+        assert choose_backward(shipped.arch, shipped.head_dim, shipped.head_dim_v) == added
+        assert choose_backward(None, shipped.head_dim, shipped.head_dim_v) == added
+        assert added not in kernels()
+    finally:
+        twill.pytorch.unregister_kernel(added)
+    assert choose_backward(None, shipped.head_dim, shipped.head_dim_v) == shipped
+
+
+def test_no_kernel_of_gradients_for_an_architecture() -> None:
+    with pytest.raises(AttentionError, match="no kernel for it at head dim 96 on sm42; there are none"):
+        choose_backward("sm42", 96, 96)

@@ -42,7 +42,7 @@ class Variant:
 class KernelFile:
     """An emitted file: its text, the hash of its schedule, its host function with the names of its parameters, and its tile library.
 
-    ``smem`` and ``block`` are what it launches its kernel with, as Python; ``sizes`` the whole numbers of its ``TILES``, and
+    ``smem`` and ``block`` are what it launches its kernel with, as Python; ``shape`` what its ``TILES`` is made with, and
     ``interval_cycles`` those of an iteration by its schedule, None if its header does not say.
     """
 
@@ -54,12 +54,17 @@ class KernelFile:
     tiles: str
     smem: str
     block: str
-    sizes: dict[str, int] = field(compare=False)
+    shape: dict[str, object] = field(compare=False)
     interval_cycles: int | None
 
     @property
     def name(self) -> str:
         return self.path.stem
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The whole numbers of ``shape``."""
+        return {name: value for name, value in self.shape.items() if type(value) is int}
 
     @property
     def prefix(self) -> str:
@@ -124,7 +129,7 @@ def read(path: Path) -> KernelFile:
         )
     smem, block = (_launched_with(hosts[0], name) for name in ("smem", "block"))
     return KernelFile(
-        path, text, schedule.value, hosts[0].name, parameters, _tiles(tree, path, hint), smem, block, _sizes(tree), _interval(tree)
+        path, text, schedule.value, hosts[0].name, parameters, _tiles(tree, path, hint), smem, block, _shape(tree), _interval(tree)
     )  # fmt: skip
 
 
@@ -138,10 +143,10 @@ def _assigned(tree: ast.Module, name: str) -> ast.expr | None:
     return next(found, None)
 
 
-def _sizes(tree: ast.Module) -> dict[str, int]:
+def _shape(tree: ast.Module) -> dict[str, object]:
     made = _assigned(tree, "TILES")
     pairs = ((word.arg, word.value) for word in made.keywords) if isinstance(made, ast.Call) else ()
-    return {name: value.value for name, value in pairs if name and isinstance(value, ast.Constant) and type(value.value) is int}
+    return {name: ast.literal_eval(value) for name, value in pairs if name and isinstance(value, (ast.Constant, ast.Tuple))}
 
 
 def _interval(tree: ast.Module) -> int | None:

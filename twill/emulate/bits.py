@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from twill.build.kernelfile import read
 from twill.emulate.gradients import Problem
 from twill.emulate.numbers import Dtype, Inputs, Shape, from_bits, to_bits
 
@@ -66,12 +67,9 @@ class Beside:
 
 def of_kernel(kernel: Path) -> Algorithm:
     """Read from an emitted kernel: its constant TILES, and what it says of maxima."""
-    tree = ast.parse(kernel.read_text(encoding="utf-8"))
-    fields: dict[str, Any] = {}
-    for x in tree.body:
-        if isinstance(x, ast.Assign) and ast.unparse(x.targets[0]) == "TILES" and isinstance(x.value, ast.Call):
-            fields = {k.arg: ast.literal_eval(k.value) for k in x.value.keywords if k.arg}
-    calls = [x for x in ast.walk(tree) if isinstance(x, ast.Call) and any(k.arg == "keep" for k in x.keywords)]
+    file = read(kernel)
+    fields: dict[str, Any] = file.shape
+    calls = [x for x in ast.walk(ast.parse(file.text)) if isinstance(x, ast.Call) and any(k.arg == "keep" for k in x.keywords)]
     kept = [k.value.value for x in calls for k in x.keywords if k.arg == "keep"]  # type: ignore[attr-defined]
     votes = any(ast.unparse(x.func) == "tiles.consumer" and all(k.arg != "factors" for k in x.keywords) for x in calls)
     together = WARP_ROWS if votes else 1

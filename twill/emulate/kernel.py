@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import tempfile
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -51,11 +50,10 @@ class Result:
 
 def head_dims(kernel: Path) -> tuple[int, int]:
     """Head dimensions of an emitted kernel, from its constant TILES."""
-    for x in ast.parse(kernel.read_text(encoding="utf-8")).body:
-        if isinstance(x, ast.Assign) and ast.unparse(x.targets[0]) == "TILES" and isinstance(x.value, ast.Call):
-            fields = {k.arg: ast.literal_eval(k.value) for k in x.value.keywords if isinstance(k.value, ast.Constant)}
-            return int(fields["head_dim"]), int(fields["head_dim_v"])
-    raise EmulationError(f"{kernel} has no TILES: it is no emitted attention kernel", "write one with `twill emit SCHEDULE -o FILE.py`")
+    sizes = read(kernel).sizes
+    if not {"head_dim", "head_dim_v"} <= sizes.keys():
+        raise EmulationError(f"{kernel} has no TILES: it is no emitted attention kernel", "write one with `twill emit SCHEDULE -o FILE.py`")
+    return sizes["head_dim"], sizes["head_dim_v"]
 
 
 class AttentionKernel:
