@@ -31,8 +31,11 @@ def report(result: Result, code: Code, seconds: float) -> Iterator[str]:
     for name, turn in turns:
         rings.setdefault(name.partition("[")[0], []).append(turn)
     used = ", ".join(f"{name} {min(t)}-{max(t)}" if min(t) != max(t) else f"{name} {t[0]}" for name, t in rings.items())
-    lines = sum(s.end - s.begin for s in code.flow.segments if s.index in coverage.seen)
-    yield f"  covered: {coverage.blocks} blocks, {coverage.segments} segments, {lines} of {len(code.kernel.instructions)} instructions"
+    run = {i for s in code.flow.segments if s.index in coverage.seen for i in range(s.begin, s.end)}
+    rescaling = {i for i, x in enumerate(code.kernel.instructions) if "rescale" in code.statement(x.line)}
+    of_all = f"{len(run)} of {len(code.kernel.instructions)} instructions"
+    of_that = f", {len(run & rescaling)} of {len(rescaling)} of rescaling" if rescaling else ""
+    yield f"  covered: {coverage.blocks} blocks, {coverage.segments} segments, {of_all}{of_that}"
     yield f"  phases of barriers: {used}" if used else "  no barriers"
     for f, places, times in findings.grouped():
         where = "; ".join(x for x in (f.where, f"PTX line {f.line}" if f.line else "", f.statement, f.source) if x)
