@@ -19,6 +19,11 @@ from twill.build.report import Report, examined, reported
 from twill.build.roles import seats
 from twill.build.sass import parse
 from twill.build.tools import disassembled
+from twill.check import checked
+from twill.cli.files import read_schedule
+from twill.cli.request import machine_of_schedule
+from twill.emit.emitter import emit
+from twill.lower import lower
 
 INSTALLED = all(importlib.util.find_spec(name) is not None for name in ("cutlass", "tvm_ffi", "filelock"))
 pytestmark = pytest.mark.skipif(not INSTALLED, reason="the extra 'kernels' is not installed")
@@ -114,6 +119,23 @@ def test_a_shipped_kernel_passes(name: str, variant: Variant) -> None:
         # factors only where a maximum grows
         assert loop.turn.families["exp"] == (counts["EXP"], counts["EXP"] + 2)
         assert loop.turn.shortest <= loop.turn.longest < 800
+
+
+def test_scores_made_again_are_a_part_of_the_turn(tmp_path: Path) -> None:
+    """The loop over the columns of Q and K in which `old_max` makes scores again does not hide the loop over tiles that it is in."""
+    schedule = read_schedule(str(Path(__file__).parent.parent / "emit" / "schedules" / "d128_old_max.json"))
+    found = checked(schedule, machine_of_schedule(schedule.machine.name, None))
+    file = tmp_path / "old_max.py"
+    file.write_text(emit(found, lower(found), "a test"), encoding="utf-8")
+    made = compiled(read(file), PLAIN, "sm_90a")
+    report = examined(made, disassembled(made.cubin), program_of(schedule), "old_max")
+    assert report.problems == ()
+    assert (report.resources.stack_bytes, report.resources.local_bytes) == (0, 0)
+    loops = {x.role: x.turn.families for x in report.loops}
+    assert loops.keys() == {"softmax", "load"}
+    assert loops["softmax"]["mma"] == (13, 13)
+    # those of a turn in which scores are made again, and the factors of two rows
+    assert loops["softmax"]["exp"] == (40, 82)
 
 
 def _last(pattern: str, listing: str) -> re.Match[str]:

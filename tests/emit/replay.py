@@ -16,7 +16,7 @@ from typing import Any
 Event = tuple[Any, ...]
 OPS = {
     "load_k": "LK", "load_v": "LV", "mma_qk": "QK", "mma_pv": "PV", "row_max": "MAX", "exp2": "EXP", "row_sum": "SUM", "convert": "CVT",
-    "rescale": "RESC", "rescale_if_grown": "RESC",
+    "rescale": "RESC", "rescale_if_grown": "RESC", "exp2_ahead": "EXP", "row_max_behind": "MAX",
 }  # fmt: skip
 LETTERS = "abcdefgh"
 
@@ -82,12 +82,15 @@ class Recorder:
             iteration = i.number
             letter = "" if x == "source" else f"_{LETTERS[x.subtile]}"
             self.events.append(("op", OPS[name] + letter + ("" if chunk is None else str(chunk)), iteration))
-            self.latest[name + letter] = iteration
+            kind = "row_max" if name == "row_max_behind" else name
+            self.latest[kind + letter] = iteration
             if name in ("row_max", "exp2", "row_sum", "convert") and f"mma_qk{letter}" in self.latest:
                 assert self.latest[f"mma_qk{letter}"] - scores == iteration, (name, iteration, scores)
             if name in ("exp2", "row_sum") or (name.startswith("rescale") and f"row_max{letter}" in self.latest):
                 assert self.latest[f"row_max{letter}"] - max(factors, age) == iteration, (name, iteration, factors, age)
-            if name == "row_max":
+            if name == "exp2_ahead":
+                assert scores == factors == 0
+            if kind == "row_max":
                 self.masked.append((iteration, o["masked"]))
             if name.startswith("load_"):
                 self.events.append(("arrive", rest[0], iteration))

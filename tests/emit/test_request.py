@@ -13,7 +13,7 @@ from twill.check import checked
 from twill.cli.app import run
 from twill.cli.files import read_schedule
 from twill.cli.request import machine_of_schedule
-from twill.emit.emitter import request_of
+from twill.emit.emitter import emit, request_of
 from twill.emit.errors import EmitError
 from twill.lower import Arrive, Execute, lower
 
@@ -46,7 +46,6 @@ def test_p_and_ds_through_smem() -> None:
 @pytest.mark.parametrize(
     ("parameters", "reason"),
     [
-        ({"rescale": "old_max"}, "rescale policy old_max cannot be emitted yet"),
         ({"tile": "384x80"}, "sub-tiles of 128 rows: a warpgroup here has 64"),
         ({"head_dim": "76"}, "head dims 76 and 128 are not multiples of 8"),
     ],
@@ -62,6 +61,19 @@ def test_a_program_of_another_schedule() -> None:
     _, program = _case("sm90_attn_fwd_d64")
     with pytest.raises(EmitError, match="the program is of schedule"):
         request_of(found, program)
+
+
+def test_exponentials_ahead_of_maxima_on_blackwell() -> None:
+    found, program = _case("sm100_attn_fwd_d128")
+    with pytest.raises(EmitError, match="rescale policy old_max cannot be emitted for sm100 yet"):
+        request_of(_with(found, rescale="old_max"), program)
+
+
+def test_exponentials_behind_their_maxima() -> None:
+    """A schedule of another policy, said to be of old_max: its maxima come first."""
+    found, program = _case("sm90_attn_fwd_d128")
+    with pytest.raises(EmitError, match="takes the maxima of exponentials of another period"):
+        emit(_with(found, rescale="old_max"), program, "a test")
 
 
 def test_o_that_does_not_fit_in_the_place_of_q() -> None:

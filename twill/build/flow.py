@@ -131,9 +131,18 @@ class Flow:
         return block
 
     @cached_property
-    def work(self) -> tuple[Loop, ...]:
-        """Innermost loops that do something: those that hold no other loop but spins."""
+    def _asides(self) -> frozenset[int]:
+        """Heads of loops that only calculate, inside of one that issues MMAs and holds no others: a part of its turn, seldom taken."""
         real = [loop for loop in self.loops if loop.head not in self.spins]
+        within = {x.head: [y for y in real if set(y.blocks) < set(x.blocks)] for x in real}
+        quiet = {x.head for x in real if not any(map(_synchronizes, self.body(x)))}
+        around = [x for x in real if any(family(i) == "mma" for i in self.body(x)) and {y.head for y in within[x.head]} <= quiet]
+        return frozenset(y.head for x in around for y in within[x.head])
+
+    @cached_property
+    def work(self) -> tuple[Loop, ...]:
+        """Innermost loops that do something: those that hold no other loop but spins and what is done aside."""
+        real = [loop for loop in self.loops if loop.head not in self.spins | self._asides]
         return tuple(x for x in real if not any(y is not x and set(y.blocks) < set(x.blocks) for y in real))
 
     def body(self, loop: Loop) -> tuple[Instruction, ...]:
@@ -158,12 +167,12 @@ class Flow:
         return (lines[len(lines) // 2] if lines else 0, block)
 
     def _turn_graph(self, loop: Loop) -> nx.DiGraph[int]:
-        """The loop without the ways back to its head and to the heads of spins in it."""
-        inside = set(loop.blocks)
+        """The loop without the ways back to its head and to the heads of loops in it."""
+        inside, heads = set(loop.blocks), {x.head for x in self.loops}
         graph: nx.DiGraph[int] = nx.DiGraph()
         graph.add_nodes_from(inside)
         for u, v in self.graph.edges:
-            if u in inside and v in inside and v != loop.head and not (v in self.spins and v in self.dominators(u)):
+            if u in inside and v in inside and v != loop.head and not (v in heads and v in self.dominators(u)):
                 graph.add_edge(u, v)
         return graph
 
@@ -184,6 +193,10 @@ class Flow:
 
 def _works(x: Instruction) -> bool:
     return family(x) in WORK or x.is_a("SYNCS.ARRIVE")
+
+
+def _synchronizes(x: Instruction) -> bool:
+    return family(x) in ("mma", "tma") or x.is_a("SYNCS", "BAR", "WARPGROUP")
 
 
 def _tries(x: Instruction) -> bool:

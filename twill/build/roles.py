@@ -18,6 +18,7 @@ __all__ = ["ARITHMETIC", "LOADS", "MMAS", "Event", "RoleCode", "Seat", "first_wa
 
 ARITHMETIC = {
     "row_max": ("MAX", "FMNMX"), "exp2": ("EXP", "MUFU.EX2"), "row_sum": ("SUM", "FADD"), "convert": ("CVT", "F2FP"),
+    "exp2_ahead": ("EXP", "MUFU.EX2"), "row_max_behind": ("MAX", "FMNMX"),
     "rescale": ("RESC", "FMUL"), "rescale_if_grown": ("RESC", "FMUL"),
 }  # fmt: skip
 """Tile operations that only calculate: what the schedule calls them, and the instruction that tells them in machine code."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from twill.check import CheckedSchedule
 from twill.emit.launch import Launch, launch
@@ -72,12 +72,13 @@ FORWARD = _Forward()
 
 
 class ForwardArchitecture(Architecture):
-    """An architecture, for the forward loop."""
+    """An architecture, for the forward loop. ``policies`` are those of rescaling that it has tile operations for, the usual one last."""
 
+    policies: Sequence[str] = ("always", "conditional")
     wording = FORWARD
 
     def request(self, checked: CheckedSchedule, program: WarpProgram) -> AttentionForward:
-        return attention_forward(checked, self.name, self.rows, self.kinds)
+        return attention_forward(checked, self.name, self.rows, self.kinds, self.policies)
 
     def place(self, request: AttentionForward, program: WarpProgram, checked: CheckedSchedule) -> Launch:
         o_bytes = request.rows * request.subtiles * request.columns_v * 2

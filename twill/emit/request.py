@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from twill.check import CheckedSchedule
@@ -20,7 +20,8 @@ class AttentionForward:
     """Parameters of an attention forward kernel; ``kinds``, ``subtile`` and ``chunk`` say what each op does and for what part of a tile.
 
     ``rows`` are those of a sub-tile. ``chunks`` are the widths, along the keys, in which P is made and multiplied; ``poly_share`` of the
-    exponentials are polynomials. ``conditional`` rescaling keeps a row maximum until it has grown by more than 2 to the 8th.
+    exponentials are polynomials. ``conditional`` rescaling keeps a row maximum until it has grown by more than 2 to the 8th;
+    ``ahead``: exponentials do not wait for it, and are made again where it has.
     ``busiest`` is the unit that has the most to do.
     """
 
@@ -33,6 +34,7 @@ class AttentionForward:
     chunks: tuple[int, ...]
     poly_share: float
     conditional: bool
+    ahead: bool
     kinds: Mapping[str, str]
     subtile: Mapping[str, int]
     chunk: Mapping[str, int]
@@ -61,8 +63,9 @@ def padded(head_dim: int) -> int:
     return -(-head_dim // MMA_DEPTH) * MMA_DEPTH
 
 
-def attention_forward(checked: CheckedSchedule, arch: str, rows: int, kinds: Collection[str]) -> AttentionForward:
-    """Read the request off the schedule; ``rows`` are those of a sub-tile, ``kinds`` those of ops for which there is a tile operation.
+def attention_forward(checked: CheckedSchedule, arch: str, rows: int, kinds: Collection[str], policies: Sequence[str]) -> AttentionForward:
+    """Read the request off the schedule; ``rows`` are those of a sub-tile, ``kinds`` those of ops for which there is a tile operation,
+    ``policies`` those of rescaling.
 
     Raises
     ------
@@ -70,8 +73,9 @@ def attention_forward(checked: CheckedSchedule, arch: str, rows: int, kinds: Col
     """
     graph = checked.schedule.graph
     p = dict(graph.parameters)
-    if p["rescale"] not in ("always", "conditional"):
-        raise EmitError(f"rescale policy {p['rescale']} cannot be emitted yet", "solve the graph with --set rescale=conditional")
+    if p["rescale"] not in policies:
+        text = f"rescale policy {p['rescale']} cannot be emitted for {arch} yet"
+        raise EmitError(text, f"solve the graph with --set rescale={policies[-1]}")
     tile_rows, keys = (int(x) for x in str(p["tile"]).split("x"))
     subtiles, d, dv = (int(str(p[x])) for x in ("subtiles", "head_dim", "head_dim_v"))
     if tile_rows != rows * subtiles:
@@ -83,7 +87,8 @@ def attention_forward(checked: CheckedSchedule, arch: str, rows: int, kinds: Col
         if op.kind not in kinds:
             raise EmitError(f"no tile operation for op {op.name} of kind {op.kind} on {arch}", f"there are {', '.join(kinds)}")
     return AttentionForward(
-        arch, d, dv, rows, keys, subtiles, parse_chunks(str(p["chunks"]), keys), float(str(p["poly_share"])), p["rescale"] == "conditional",
+        arch, d, dv, rows, keys, subtiles, parse_chunks(str(p["chunks"]), keys), float(str(p["poly_share"])), p["rescale"] != "always",
+        ahead=p["rescale"] == "old_max",
         kinds={v: op.kind for v, op in ops.items()}, subtile={op.name: op.subtile for op in ops.values() if op.subtile is not None},
         chunk={op.name: op.chunk for op in ops.values() if op.chunk is not None},
         loads={w: b.name for b in graph.buffers for w in b.writers if ops[w].kind == "tma_load"},

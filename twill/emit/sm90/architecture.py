@@ -23,6 +23,7 @@ class _Hopper(ForwardArchitecture):
     machines = ("sm90",)
     rows = 64
     kinds = ("tma_load", "mma_qk", "row_max", "exp2", "row_sum", "convert", "rescale", "mma_pv")
+    policies = ("always", "old_max", "conditional")
     # scores and their exponentials share registers
     reads = {  # noqa: RUF012
         "row_max": ("mma_qk",),
@@ -52,8 +53,26 @@ class _Hopper(ForwardArchitecture):
                 raise EmitError(f"barrier {b.name} is a named one, as for rows handed over", "solve it with --with local-registers")
 
     def refuse_expansion(self, request: AttentionForward, e: Expansion) -> None:
+        self._maxima_follow(request, e)
         self._scores_stay(request, e)
         self._one_p(request, e)
+
+    def _maxima_follow(self, request: AttentionForward, e: Expansion) -> None:
+        """Maxima of exponentials are those of the latest: a mask is laid on by these, and what is wrong with them mended in their place."""
+        if not request.ahead:
+            return
+        body = [(request.kinds[x.op], request.subtile.get(x.op), x.stage) for x in e.role.body if isinstance(x, Execute)]
+        for at, (kind, subtile, stage) in enumerate(body):
+            if kind == "row_max" and ("exp2", subtile, stage) not in body[:at]:
+                raise EmitError(
+                    f"role {e.role.name} takes the maxima of exponentials of another period", "solve it with --set rescale=conditional"
+                )
+        reads = [s for s in e.steps if isinstance(s.instruction, Execute)]
+        if any(age > 0 and request.kinds[v] in ("row_max", "mma_qk") for s in reads for v, age in s.ages.items()):
+            raise EmitError(
+                f"role {e.role.name} reads scores or factors of an older iteration, which exponentials ahead of maxima do not keep",
+                "solve it with --max-copies 1 or with --set rescale=conditional",
+            )
 
     def _one_p(self, request: AttentionForward, e: Expansion) -> None:
         """There is one copy of P: what is converted is multiplied before the next is converted."""

@@ -21,6 +21,7 @@ CALLS = {
     "rescale": "rescale",
     "mma_pv": "mma_pv",
 }
+AHEAD = {"exp2": "exp2_ahead", "row_max": "row_max_behind"}
 AGED = {
     "row_max": (("scores", "mma_qk"),),
     "exp2": (("scores", "mma_qk"), ("factors", "row_max")),
@@ -101,8 +102,10 @@ class HopperRole(RolePrinter):
         if kind == "tma_load":
             return load_call(request, op, at, after)
         arguments = [self.tile(request.subtile[op]), at]
-        if kind == "row_max":
+        ahead = request.ahead and kind in ("row_max", "exp2")
+        if kind == "row_max" or ahead:
             arguments.append(f"masked={masked}")
-        arguments += aged(request, step, AGED.get(kind, ()))
-        call = "rescale_if_grown" if kind == "rescale" and request.conditional else CALLS[kind]
+        if not ahead:
+            arguments += aged(request, step, AGED.get(kind, ()))
+        call = AHEAD[kind] if ahead else "rescale_if_grown" if kind == "rescale" and request.conditional else CALLS[kind]
         return f"tiles.{call}({', '.join(arguments)})"

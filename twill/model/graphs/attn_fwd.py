@@ -49,7 +49,8 @@ class AttnFwd:
     chunks : how P is cut along the keys, a count or widths; PV may start on the first chunk.
     rescale : ``always`` multiplies O in every iteration; ``conditional`` (by default) only where the
         maximum grew enough, with probability ``rescale_rate``; ``old_max`` takes exponents against the previous maximum, so that exp2
-        need not wait for the row maximum, with the same conditional rescale as its fallback.
+        need not wait for the row maximum. With accumulators in registers that is then the largest exponential, and K stays until it is
+        known, for scores to be made again where it is too large; O is rescaled as with ``conditional``.
     poly_share : part of the exponentials computed by a polynomial on the FMA pipe.
     ctas : blocks that share one MMA (2 halves each block's K and V tile).
     """
@@ -243,13 +244,23 @@ def _register_subtile(b: GraphBuilder, machine: Machine, p: AttnFwd, s: _Shape, 
     b.compute(rs, "rescale", work=work, unit="fma", subtile=i)
     b.mma(pv, "mma_pv", s.rows, s.dv, s.n, smem_operands="b", subtile=i)
 
-    b.read("LK", qk, "K", hold_cycles=b.latency_cycles(qk))
+    ahead = p.rescale == "old_max"
+    if ahead:
+        # K stays until the maximum is known: where it turns out far too large, scores are made again
+        b.edge("LK", qk, "smem", value="K")
+        b.release("K", mx, hold_cycles=b.latency_cycles(mx))
+    else:
+        b.read("LK", qk, "K", hold_cycles=b.latency_cycles(qk))
     b.value(f"S_{x}", qk, tile // threads)
-    b.use(f"S_{x}", mx, size_bytes=tile * 4)
+    if not ahead:
+        b.use(f"S_{x}", mx, size_bytes=tile * 4)
     b.use(f"S_{x}", ex, hold_cycles=0, size_bytes=tile * 4)
-    if p.rescale != "old_max":
+    if not ahead:
         b.edge(mx, ex, "registers", value=f"m_{x}", size_bytes=s.rows * STATISTIC_BYTES)
     b.value(f"E_{x}", ex, tile // threads)
+    if ahead:
+        b.use(f"E_{x}", mx, size_bytes=tile * 4)
+        b.edge(mx, cv, "registers", value=f"E_{x}", size_bytes=tile * 4)
     b.use(f"E_{x}", sm, size_bytes=tile * 4)
     b.use(f"E_{x}", cv, size_bytes=tile * 4)
     b.value(f"P_{x}", cv, tile // threads // 2)

@@ -3,6 +3,7 @@
 Needs ``nvidia-cutlass-dsl``. All functions are called while a kernel is traced.
 """
 
+from twill.emit.sm90.tiles.ahead import exp2_ahead, row_max_behind
 from twill.emit.sm90.tiles.block import Tiles
 from twill.emit.sm90.tiles.epilogue import finish, finish_directly, leave
 from twill.emit.sm90.tiles.maximum import row_max
@@ -18,7 +19,8 @@ from twill.emit.tiles.work import announce, locate
 
 __all__ = [
     "Block", "Buffer", "Operands", "Ring", "RingShape", "Tiles", "advance", "announce", "arrive", "arrive_slot", "begin", "begin_work",
-    "claim", "coming", "consumer", "convert", "enter", "exp2", "finish", "finish_directly", "first", "following", "grid", "here", "joins",
-    "leave", "load_k", "load_q", "load_v", "loader", "locate", "mma_pv", "mma_qk", "operands", "peek", "pin", "prefetch", "rescale",
-    "rescale_if_grown", "row_max", "row_sum", "smem_bytes", "start", "take", "wait", "wait_mma", "wait_peeked", "wait_slot",
+    "claim", "coming", "consumer", "convert", "enter", "exp2", "exp2_ahead", "finish", "finish_directly", "first", "following", "grid",
+    "here", "joins", "leave", "load_k", "load_q", "load_v", "loader", "locate", "mma_pv", "mma_qk", "operands", "peek", "pin", "prefetch",
+    "rescale", "rescale_if_grown", "row_max", "row_max_behind", "row_sum", "smem_bytes", "start", "take", "wait", "wait_mma", "wait_peeked",
+    "wait_slot",
 ]  # fmt: skip

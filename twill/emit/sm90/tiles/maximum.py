@@ -10,7 +10,7 @@ import cutlass.cute as cute
 from twill.emit.sm90.tiles.mma import Consumer, grow_older
 from twill.emit.tiles.iteration import Iteration, index_of
 
-__all__ = ["NEVER", "quad", "row_max", "values"]
+__all__ = ["NEVER", "quad", "row_max", "tops", "values"]
 
 NEVER = float("-inf")
 
@@ -44,9 +44,9 @@ def _mask(x: Consumer, s: Any, i: Iteration) -> None:
                 s[v] = cutlass.Float32(cutlass.select_(left > column, s[v], cutlass.Float32(NEVER)))
 
 
-def _tops(x: Consumer, s: Any) -> list[Any]:
+def tops(x: Consumer, s: Any) -> list[Any]:
     """The largest of a thread's scores of either row."""
-    tops = []
+    found = []
     for row in range(2):
         chains = []
         for parity in range(2):
@@ -55,8 +55,8 @@ def _tops(x: Consumer, s: Any) -> list[Any]:
             for v in indices[1:]:
                 chain = cute.arch.fmax(chain, s[v])
             chains.append(chain)
-        tops.append(cute.arch.fmax(*chains))
-    return tops
+        found.append(cute.arch.fmax(*chains))
+    return found
 
 
 def _finite(value: Any) -> Any:
@@ -86,11 +86,11 @@ def _grow_where_any(x: cutlass.Constexpr, one: cutlass.Float32, other: cutlass.F
         _grow(x, one, other)
 
 
-def _follow(x: Consumer, tops: list[Any]) -> None:
+def _follow(x: Consumer, largest: list[Any]) -> None:
     """Every row's maximum follows the true one, or stays if it exceeds that by at most ``keep`` powers of two; the factor is then 1."""
     for row in range(2):
         old = x.row_max[row]
-        new = cute.arch.fmax(quad(tops[row], cute.arch.fmax) * x.scale_log2, old)
+        new = cute.arch.fmax(quad(largest[row], cute.arch.fmax) * x.scale_log2, old)
         if x.keep:
             new = cutlass.Float32(cutlass.select_(new - old > x.keep, new, old))
         x.row_max[row], x.factor[0][row] = new, cute.math.exp2(old - _finite(new), fastmath=True)
@@ -106,12 +106,12 @@ def row_max(x: Consumer, i: Iteration, masked: bool, scores: int = 0) -> None:
     s = x.scores[scores]
     if masked:
         _mask(x, s, i)
-    tops = _tops(x, s)
+    largest = tops(x, s)
     if x.waits_for_growth:
-        _grow_where_any(x, *tops)
+        _grow_where_any(x, *largest)
     else:
         grow_older(x.factor)
         grow_older(x.shift)
-        _follow(x, tops)
+        _follow(x, largest)
     for row in range(2):
         x.shift[0][row] = _finite(x.row_max[row]) if masked else x.row_max[row]
