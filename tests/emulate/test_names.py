@@ -34,10 +34,12 @@ def test_names(tmp_path: Path) -> None:
     assert names.storage(8200) == "Q[0] (offset 8200)"
     assert [names.barrier(10240 + 8 * i) for i in range(5)] == ["Q_full[0]", "Q_full[1]", "K_full[0]", "K_full[1]", "K_full[2]"]
     assert names.barrier(10280) == "the barrier at shared memory offset 10280"
-    assert head_dims(file) == (64, 32)
+    assert names.statement(4) == 'ROLES = {"softmax_a": ("softmax", 0), "softmax_b": ("softmax", 4), "load": ("load", 8)} in kernel.py:4'
+    assert names.statement(0) == names.statement(99) == ""
 
 
 def test_every_shipped_kernel_has_names() -> None:
     names = of_kernel(find("sm90_attn_fwd_d128"))
+    assert head_dims(find("sm90_attn_fwd_d192_dv128")) == (192, 128)
     assert names.role(0)
     assert {name for *_, name, _ in names.barriers} >= {"K_full", "K_empty", "V_full", "V_empty", "Q_full"}
