@@ -35,6 +35,8 @@ class _Hopper(ForwardArchitecture):
     }
 
     def refuse(self, request: AttentionForward, checked: CheckedSchedule, program: WarpProgram) -> None:
+        if request.poly_share:
+            raise EmitError("exponentials by polynomials are not emitted for sm90 yet", "solve the graph with --set poly_share=0")
         home: dict[int, str] = {}
         for role in program.roles:
             for x in role.body:
