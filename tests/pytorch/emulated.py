@@ -68,6 +68,7 @@ class EmulatedBackward:
 
         made = compiled(read(path), Variant(dtype, causal, False), "sm_90a", cache=cache)
         ptx = made.ptx.read_text(encoding="utf-8")
+        self.ptx = ptx
         self.kernel = BackwardKernel(path, ptx, made.folder / "kernel.o", made.kernel.host, made.kernel.parameters)
         self.calls = 0
 

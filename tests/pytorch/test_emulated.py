@@ -7,6 +7,7 @@ operands that nobody has the memory for.
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -114,6 +115,16 @@ def test_the_workspace_is_as_large_as_the_kernel_says(kernel: KernelFile, seqlen
     module = importlib.import_module(f"twill.kernels.{kernel.name}")
     shapes = Shapes(3, seqlen_q, 77, 8, 2, kernel.head_dim, kernel.head_dim_v)
     assert gradients.workspace_floats(kernel, shapes) == module.tiles.workspace_floats(module.TILES, 3, seqlen_q, 8)
+
+
+@pytest.mark.parametrize("kernel", backward_kernels(), ids=lambda k: k.name)
+def test_sums_for_dq_are_counted_in_64_bits(emulated: Make, kernel: KernelFile) -> None:
+    """All of them together may be more than 2^31 floats; the number of a tile times its size was 32 bits wide once."""
+    module = importlib.import_module(f"twill.kernels.{kernel.name}")
+    floats = module.TILES.queries * module.TILES.columns
+    ptx = emulated(kernel.path, "bf16", True, False, kernel.makes).ptx
+    assert re.search(rf"(mul\.wide\.[su]32|mad\.lo\.s64) [^;]*\b{4 * floats}\b", ptx)
+    assert not re.search(rf"(mul|mad)\.lo\.[su]32 [^;]*\b{floats}\b", ptx)
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ def _before(o: cute.Tensor, do: cute.Tensor, lse: cute.Tensor, memory: cute.Tens
     for n in cutlass.range_constexpr(-(-quads // THREADS)):
         quad = n * THREADS + thread
         if quad < quads:
-            cute.autovec_copy(zeros, cute.make_tensor((w.dq[None, number].iterator + quad * 4).align(16), 4))
+            cute.autovec_copy(zeros, cute.make_tensor((w.sum_of(number).iterator + quad * 4).align(16), 4))
 
 
 @cute.kernel
@@ -108,8 +108,9 @@ def _after(dq: cute.Tensor, memory: cute.Tensor, kv_heads: cutlass.Int32, softma
         if query < t.queries and row < dq.shape[1]:
             first, pair, single = t.dq_index(query, chunk)
             values = cute.make_rmem_tensor(CHUNK, cutlass.Float32)
+            total = w.sum_of(number)
             for e in cutlass.range_constexpr(CHUNK):
-                values[e] = w.dq[first + (e // 2) * pair + (e % 2) * single, number] * softmax_scale
+                values[e] = total[first + (e // 2) * pair + (e % 2) * single] * softmax_scale
             _vector(dq, (batch, row, head), chunk).store(values.load().to(dq.element_type))
 
 

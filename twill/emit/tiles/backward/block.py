@@ -95,6 +95,10 @@ class Workspace:
     row_tiles: Any
     group: Any
 
+    def sum_of(self, tile: Any) -> Any:
+        """The sum for dQ of a tile, counted in 64 bits: tiles of a kernel's size would make a product of 32 bits, and too little of it."""
+        return self.dq[None, cutlass.Int64(tile)]
+
     def first_tile(self, kv_head_in_all: Any, row_tile: Any) -> Any:
         """Number of a tile of queries, of the first head of a group; ``kv_head_in_all`` counts heads of K and V of all batches."""
         return (kv_head_in_all * self.row_tiles + row_tile) * self.group

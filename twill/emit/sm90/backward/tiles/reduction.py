@@ -28,7 +28,7 @@ def reduce_add(x: Gradient, i: Iteration) -> None:
     """Issue the addition of a part to the sum of its tile of queries."""
     b, floats = x.block, cute.size(x.sum) * WARPGROUP
     slot = place(i, cute.size(x.staging, mode=[1]))[0]
-    to = b.workspace.dq[None, x.work.number + index_of(i)].iterator + x.part * floats
+    to = b.workspace.sum_of(x.work.number + index_of(i)).iterator + x.part * floats
     add_to_global(to, x.staging[None, slot].iterator, floats * FLOAT_BYTES, x.thread == 0)
 
 
