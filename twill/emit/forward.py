@@ -65,6 +65,8 @@ class _Forward(Wording):
         yield "        softmax_scale, causal, q.element_type,"
         block, smem = f"({plan.launch.threads}, 1, 1)", "tiles.smem_bytes(STORAGE, BARRIERS)"
         more = plan.architecture.launch_arguments()
+        if plan.request.ctas > 1:
+            more = (f"cluster=({plan.request.ctas}, 1, 1)", *more)
         yield from launch_lines(["grid=tiles.grid(TILES, q, sm_count)", f"block={block}", f"smem={smem}", *more, "stream=stream"])
 
 

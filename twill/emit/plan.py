@@ -18,11 +18,12 @@ __all__ = ["Architecture", "Named", "Plan", "Ring", "Wording"]
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """A ring of mbarriers as a file declares it."""
+    """A ring of mbarriers as a file declares it; ``pair`` says how a pair of blocks shares it."""
 
     slots: int
     arrivals: int
     tx_bytes: int = 0
+    pair: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,18 @@ class Architecture(ABC):
     def barriers(self, plan: Plan) -> Sequence[Barrier]:
         """The barriers of the program that the file declares."""
         return plan.program.barriers
+
+    def ring(self, plan: Plan, b: Barrier) -> Ring:
+        """A ring of mbarriers of the program as the file declares it."""
+        return Ring(b.slots, b.arrivals, b.tx_bytes)
+
+    def condition(self, plan: Plan, role: str) -> str:
+        """What a block has to be for the only warp of a role to act, behind ``and`` of the warp's number."""
+        return ""
+
+    def parting(self, plan: Plan) -> Iterator[str]:
+        """Calls with the block that all warps make at last."""
+        yield from ()
 
     @abstractmethod
     def rings(self, plan: Plan) -> Iterator[tuple[str, Ring | Named]]:

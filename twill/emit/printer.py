@@ -91,7 +91,7 @@ def _constants(plan: Plan) -> Iterator[str]:
         if b.kind == "named":
             yield _ring(b.name, Named(b.named_id or 0, 32 * b.arrivals))
         else:
-            yield _ring(b.name, Ring(b.slots, b.arrivals, b.tx_bytes))
+            yield _ring(b.name, plan.architecture.ring(plan, b))
     yield "}"
 
 
@@ -103,7 +103,8 @@ def _ring(name: str, ring: Ring | Named) -> str:
     if isinstance(ring, Named):
         return f'    "{name}": tiles.NamedBarrier(number={ring.number}, threads={ring.threads}),'
     bytes_ = f", tx_bytes={ring.tx_bytes}" if ring.tx_bytes else ""
-    return f'    "{name}": tiles.RingShape(slots={ring.slots}, arrivals={ring.arrivals}{bytes_}),'
+    pair = f', pair="{ring.pair}"' if ring.pair else ""
+    return f'    "{name}": tiles.RingShape(slots={ring.slots}, arrivals={ring.arrivals}{bytes_}{pair}),'
 
 
 def _frame_text(plan: Plan) -> Iterator[str]:
@@ -137,6 +138,8 @@ def _kernel(plan: Plan) -> Iterator[str]:
     yield '    """A block: every warp group goes to its role."""'
     yield from wording.kernel_begin(plan)
     yield from _seats(plan)
+    for call in plan.architecture.parting(plan):
+        yield f"    tiles.{call}(block)"
 
 
 def _seats(plan: Plan) -> Iterator[str]:
@@ -164,8 +167,12 @@ def _seats(plan: Plan) -> Iterator[str]:
             yield f"        {seat.roles[0][0].name}(block)"
             continue
         for name, warp in [*((role.name, warp) for role, warp in seat.roles), *_frame(plan, seat.first_warp, seat.end_warp)]:
-            yield f"        if block.warp == {warp}:"
+            yield f"        if {_both(f'block.warp == {warp}', plan.architecture.condition(plan, name))}:"
             yield f"            {name}(block)"
+
+
+def _both(first: str, second: str) -> str:
+    return f"({first}) & ({second})" if second else first
 
 
 def _frame(plan: Plan, first: int, end: int) -> list[tuple[str, int]]:

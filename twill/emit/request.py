@@ -22,7 +22,7 @@ class AttentionForward:
     ``rows`` are those of a sub-tile. ``chunks`` are the widths, along the keys, in which P is made and multiplied; ``poly_share`` of the
     exponentials are polynomials. ``conditional`` rescaling keeps a row maximum until it has grown by more than 2 to the 8th;
     ``ahead``: exponentials do not wait for it, and are made again where it has.
-    ``busiest`` is the unit that has the most to do.
+    ``busiest`` is the unit that has the most to do; ``ctas`` blocks share their MMAs.
     """
 
     arch: str
@@ -40,6 +40,7 @@ class AttentionForward:
     chunk: Mapping[str, int]
     loads: Mapping[str, str]
     busiest: str
+    ctas: int = 1
 
     @property
     def columns(self) -> int:
@@ -93,4 +94,5 @@ def attention_forward(checked: CheckedSchedule, arch: str, rows: int, kinds: Col
         chunk={op.name: op.chunk for op in ops.values() if op.chunk is not None},
         loads={w: b.name for b in graph.buffers for w in b.writers if ops[w].kind == "tma_load"},
         busiest=max(checked.schedule.utilization.items(), key=lambda item: item[1])[0],
+        ctas=int(str(p.get("ctas", 1))),
     )  # fmt: skip

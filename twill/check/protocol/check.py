@@ -14,7 +14,7 @@ from twill.check.protocol.structure import structure
 from twill.lower.program import WarpProgram
 from twill.model.graph import LoopGraph
 
-__all__ = ["check_protocol"]
+__all__ = ["check_order", "check_protocol"]
 
 
 def check_protocol(program: WarpProgram, graph: LoopGraph, *, ii_cycles: int | None = None) -> ProtocolReport:
@@ -23,10 +23,15 @@ def check_protocol(program: WarpProgram, graph: LoopGraph, *, ii_cycles: int | N
     A malformed program is reported alone, and so is a deadlock: no order of events means anything then. ``ii_cycles`` is the schedule's I,
     for the report.
     """
-    facts = facts_of(program, graph)
-    found = tuple(structure(facts))
+    found = tuple(structure(facts_of(program, graph)))
     if found:
         return ProtocolReport(found, ii_cycles=ii_cycles)
+    return check_order(program, graph, ii_cycles=ii_cycles)
+
+
+def check_order(program: WarpProgram, graph: LoopGraph, *, ii_cycles: int | None = None) -> ProtocolReport:
+    """What `check_protocol` asks of a program that is well formed: deadlock, phases, dependences, races."""
+    facts = facts_of(program, graph)
     events = event_graph(facts)
     stuck = token_free_cycle(events)
     if stuck:

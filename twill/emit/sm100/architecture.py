@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from twill.check import CheckedSchedule
+from twill.check.protocol import check_pair
 from twill.emit.errors import EmitError
 from twill.emit.expansion import Expansion
 from twill.emit.families import Family
@@ -13,7 +15,7 @@ from twill.emit.launch import FRAME_BYTES
 from twill.emit.plan import Plan, Ring
 from twill.emit.request import AttentionForward
 from twill.emit.sm100.roles import MMAS, BlackwellRole, handed
-from twill.lower import Arrive, Execute, Role, Wait, WarpProgram
+from twill.lower import Arrive, Barrier, Execute, Role, Wait, WarpProgram
 
 __all__ = ["BLACKWELL", "BLACKWELL_ULTRA"]
 
@@ -37,8 +39,10 @@ class _Blackwell(ForwardArchitecture):
         d, dv = request.head_dim, request.head_dim_v
         if dv > d and all(b.name != "O_staging" for b in checked.schedule.graph.buffers):
             raise EmitError(f"head dim of V {dv} is larger than that of Q {d}: O is staged in the SMEM of Q", "use a smaller --tile")
-        if str(checked.schedule.graph.parameters["ctas"]) != "1":
-            raise EmitError("MMAs of two blocks cannot be emitted yet", "solve the graph with --set ctas=1")
+        if request.ctas > 1 and request.columns_v % 32:
+            raise EmitError(f"half of {request.columns_v} columns of V is no operand", "solve the graph with --set ctas=1")
+        if request.ctas > 1 and not (report := check_pair(program, checked.schedule.graph)).ok:
+            raise EmitError(f"the program of two blocks is not safe: {report.findings[0]}", "lower the schedule again, or use --set ctas=1")
         together = ("row_max", "exp2", "row_sum")
         for role in program.roles:
             kinds = {request.kinds[x.op] for x in role.body if isinstance(x, Execute)}
@@ -61,7 +65,8 @@ class _Blackwell(ForwardArchitecture):
 
     def tile_arguments(self, request: AttentionForward) -> str:
         chunks = f"({request.chunks[0]},)" if len(request.chunks) == 1 else str(request.chunks)
-        return f", chunks={chunks}, poly_share={request.poly_share}"
+        pair = f", ctas={request.ctas}" if request.ctas > 1 else ""
+        return f", chunks={chunks}, poly_share={request.poly_share}{pair}"
 
     def storage(self, plan: Plan) -> Iterator[tuple[str, tuple[int, int, int]]]:
         """Barriers and announced work tiles in the first of the reserved SMEM, inverse row sums behind the program's slots."""
@@ -85,7 +90,33 @@ class _Blackwell(ForwardArchitecture):
     def at_last(self) -> Iterator[str]:
         yield "release"
 
+    def ring(self, plan: Plan, b: Barrier) -> Ring:
+        """Of a pair of blocks the leader waits for what both do, and what its MMAs have done both hear."""
+        if plan.request.ctas == 1:
+            return super().ring(plan, b)
+        issuer = _issuer(plan)
+        if any(isinstance(x, Wait) and x.barrier == b.name for x in issuer.body):
+            return _gathered(Ring(b.slots, b.arrivals, b.tx_bytes), plan.request.ctas)
+        commits = any(isinstance(x, Arrive) and x.barrier == b.name for x in issuer.body)
+        return Ring(b.slots, b.arrivals, b.tx_bytes, "spread" if commits else "")
+
+    def condition(self, plan: Plan, role: str) -> str:
+        return "block.member == 0" if plan.request.ctas > 1 and role == _issuer(plan).name else ""
+
+    def parting(self, plan: Plan) -> Iterator[str]:
+        if plan.request.ctas > 1:
+            yield "part"
+
     def rings(self, plan: Plan) -> Iterator[tuple[str, Ring]]:
+        for name, ring in self._around(plan):
+            if plan.request.ctas > 1 and name in ("Q_full", "O_empty"):
+                yield name, _gathered(ring, plan.request.ctas)
+            elif plan.request.ctas > 1 and (name == "O_full" or (name == "Q_empty" and plan.launch.o_offset is not None)):
+                yield name, replace(ring, pair="spread")
+            else:
+                yield name, ring
+
+    def _around(self, plan: Plan) -> Iterator[tuple[str, Ring]]:
         q, roles = plan.request, plan.program.roles
         finishing = sum(any(q.kinds[x.op] == "rescale" for x in r.body if isinstance(x, Execute)) for r in roles)
         yield "Q_full", Ring(q.subtiles, 1, q.rows * q.columns * 2)
@@ -99,6 +130,18 @@ class _Blackwell(ForwardArchitecture):
 
     def text(self, plan: Plan, family: Family) -> Iterator[str]:
         yield from BlackwellRole(plan, family).text()
+
+
+def _issuer(plan: Plan) -> Role:
+    """The role that issues MMAs."""
+    kinds = plan.request.kinds
+    return next(r for r in plan.program.roles if any(kinds[x.op] in MMAS for x in r.body if isinstance(x, Execute)))
+
+
+def _gathered(ring: Ring, blocks: int) -> Ring:
+    """A load arrives once, for all blocks; warps arrive from each."""
+    arrivals = ring.arrivals if ring.tx_bytes else ring.arrivals * blocks
+    return Ring(ring.slots, arrivals, ring.tx_bytes * blocks, "gathered")
 
 
 def _homes(request: AttentionForward, program: WarpProgram, kind: str, subtile: int) -> set[str]:

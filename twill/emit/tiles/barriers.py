@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import cutlass
 import cutlass.cute as cute
@@ -11,11 +11,13 @@ import cutlass.cute as cute
 from twill.emit.tiles.iteration import Iteration, place
 
 __all__ = [
-    "NamedBarrier", "Ring", "RingShape", "arrive", "arrive_named", "arrive_slot", "arrive_with_bytes", "initialize", "meet", "peek",
-    "wait", "wait_peeked", "wait_slot",
+    "NamedBarrier", "Pair", "Ring", "RingShape", "announce_bytes", "arrive", "arrive_named", "arrive_slot", "arrive_with_bytes",
+    "initialize", "meet", "peek", "wait", "wait_peeked", "wait_slot",
 ]  # fmt: skip
 
 BARRIER_BYTES = 8
+Pair = Literal["", "gathered", "spread"]
+"""How a pair of blocks shares a ring: each has its own; both arrive at the leader's; an arrival of the leader is one in both."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class RingShape:
     slots: int
     arrivals: int
     tx_bytes: int = 0
+    pair: Pair = ""
 
 
 @dataclass(frozen=True)
@@ -37,13 +40,18 @@ class NamedBarrier:
 
 @dataclass(frozen=True, eq=False)
 class Ring:
-    """``slots`` mbarriers in SMEM from ``pointer`` on; ``arrivals`` complete a phase, with ``tx_bytes`` of TMA traffic if not 0."""
+    """``slots`` mbarriers in SMEM from ``pointer`` on; ``arrivals`` complete a phase, with ``tx_bytes`` of TMA traffic if not 0.
+
+    ``leader`` is the address of the ring in the leader of a pair of blocks, where both arrive.
+    """
 
     name: str
     pointer: Any
     slots: int
     arrivals: int
     tx_bytes: int = 0
+    pair: Pair = ""
+    leader: Any = None
 
 
 def initialize(ring: Ring) -> None:
@@ -91,8 +99,23 @@ def arrive(ring: Ring, i: Iteration) -> None:
 
 def arrive_with_bytes(ring: Ring, i: Iteration) -> None:
     """The arrival of a TMA load on completion ``i``, which also announces its bytes. Comes before the load."""
+    announce_bytes(ring, place(i, ring.slots)[0])
+
+
+def announce_bytes(ring: Ring, slot: Any) -> None:
+    """As `arrive_with_bytes`, on a slot. Of a pair of blocks the leader does it for both."""
+    if ring.pair == "gathered":
+        _leader_announces(ring.pointer + slot, ring.tx_bytes)
+        return
     with cute.arch.elect_one():
-        cute.arch.mbarrier_arrive_and_expect_tx(ring.pointer + place(i, ring.slots)[0], ring.tx_bytes)
+        cute.arch.mbarrier_arrive_and_expect_tx(ring.pointer + slot, ring.tx_bytes)
+
+
+@cute.jit
+def _leader_announces(pointer: cute.Pointer, tx_bytes: cutlass.Constexpr) -> None:
+    if cute.arch.block_idx_in_cluster() == 0:
+        with cute.arch.elect_one():
+            cute.arch.mbarrier_arrive_and_expect_tx(pointer, tx_bytes)
 
 
 def wait_slot(ring: Ring, slot: Any, turn: Iteration) -> None:

@@ -53,6 +53,11 @@ class Tiles(ABC):
         """Query rows of a sub-tile."""
 
     @property
+    def ctas(self) -> int:
+        """Blocks that share their MMAs: each has its own rows, half of K's rows and half of V's columns."""
+        return 1
+
+    @property
     def keeps_quotients(self) -> bool:
         """Whether quotients of sizes are kept in the block for all its warps, or left out, for each role to divide again."""
         return True
@@ -84,6 +89,11 @@ class Tiles(ABC):
         """SMEM layouts as TMA sees them: Q (rows, columns, sub-tile), K (keys, columns, slot), V (columns, keys, slot), O of a sub-tile."""
 
     @property
+    def load_options(self) -> tuple[Any, ...]:
+        """How TMA loads are done, if in some special way."""
+        return ()
+
+    @property
     def columns(self) -> int:
         return padded(self.head_dim)
 
@@ -92,9 +102,14 @@ class Tiles(ABC):
         return padded(self.head_dim_v)
 
     @property
+    def own_rows(self) -> int:
+        """Query rows that a block has of a work tile."""
+        return self.sub_rows * self.subtiles
+
+    @property
     def rows(self) -> int:
         """Query rows of a work tile."""
-        return self.sub_rows * self.subtiles
+        return self.own_rows * self.ctas
 
 
 @dataclass(frozen=True)
@@ -121,7 +136,7 @@ class Operands:
 def operands(t: Tiles, storage: Mapping[str, Buffer], q: Any, k: Any, v: Any, o: Any) -> Operands:
     """TMA atoms for tensors of shape (batch, seq, heads, dim). V is seen as (dim, seq), the N x K operand of P V, O as (seq, dim)."""
     layouts = t.layouts(q.element_type, storage["K"].stages, storage["V"].stages)
-    load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
+    load, store = cpasync.CopyBulkTensorTileG2SOp(*t.load_options), cpasync.CopyBulkTensorTileS2GOp()
 
     def view(tensor: Any, order: list[int]) -> Any:
         return cute.make_tensor(tensor.iterator, cute.select(tensor.layout, mode=order))
@@ -134,8 +149,8 @@ def operands(t: Tiles, storage: Mapping[str, Buffer], q: Any, k: Any, v: Any, o:
     stored = t.stores_registers and "O_staging" not in storage
     return Operands(
         atom(load, q, rows, layouts[0], (t.sub_rows, t.columns)),
-        atom(load, k, rows, layouts[1], (t.keys, t.columns)),
-        atom(load, v, dims, layouts[2], (t.columns_v, t.keys)),
+        atom(load, k, rows, layouts[1], (t.keys // t.ctas, t.columns)),
+        atom(load, v, dims, layouts[2], (t.columns_v // t.ctas, t.keys)),
         (None, view(o, rows)) if stored else atom(store, o, rows, layouts[3], (t.sub_rows, t.columns_v)),
     )
 
@@ -179,6 +194,11 @@ class Block:
     announced: Any
     softmax_scale: Any
 
+    @property
+    def member(self) -> Any:
+        """The number of the block among those that share its MMAs; the first of them leads."""
+        return cute.arch.block_idx_in_cluster()
+
     def quotients(self) -> tuple[tuple[Any, Any], Any]:
         """How many heads are walked together, of long and of short work tiles, and how many heads of Q share one of K and V."""
         return self.sections, self.group_size
@@ -196,7 +216,7 @@ def _rings(base: Any, offset: int, shapes: Mapping[str, RingShape | NamedBarrier
             rings[name] = shape
             continue
         pointer = cute.recast_ptr(base + offset, dtype=cutlass.Int64)
-        rings[name] = Ring(name, pointer, shape.slots, shape.arrivals, shape.tx_bytes)
+        rings[name] = Ring(name, pointer, shape.slots, shape.arrivals, shape.tx_bytes, shape.pair)
         offset += BARRIER_BYTES * shape.slots
     return rings
 
@@ -233,9 +253,10 @@ def _start(rings: cutlass.Constexpr, warp: cutlass.Int32) -> None:
 
 
 def grid(t: Tiles, q: Any, sm_count: Any) -> tuple[Any, int, int]:
-    """Blocks of the launch: one a work tile, and no more than ``sm_count``."""
+    """Blocks of the launch: one a work tile, or a pair, and no more than ``sm_count`` but for a pair on a single multiprocessor."""
     work_tiles = cute.ceil_div(q.shape[1], t.rows) * q.shape[2] * q.shape[0]
-    return (cutlass.max(cutlass.min(work_tiles, sm_count), cutlass.Int32(1)), 1, 1)
+    together = cutlass.max(cutlass.min(work_tiles, sm_count // t.ctas), cutlass.Int32(1))
+    return (together * t.ctas if t.ctas > 1 else together, 1, 1)
 
 
 def sections(t: Tiles, causal: bool, shape: tuple[Any, Any, Any, Any, Any]) -> tuple[Any, Any]:

@@ -9,7 +9,7 @@ import cutlass
 import cutlass.cute as cute
 from cutlass.cute.nvgpu import cpasync
 
-from twill.emit.tiles.barriers import Ring, arrive_with_bytes
+from twill.emit.tiles.barriers import Ring, announce_bytes, arrive_with_bytes
 from twill.emit.tiles.block import Block
 from twill.emit.tiles.iteration import Iteration, index_of, place
 from twill.emit.tiles.work import Work, is_reversed, place_of, rank, takes_turns
@@ -42,8 +42,9 @@ def prefetch(b: Block) -> None:
 def loader(b: Block, work: Work) -> Loader:
     """The loading warp's view of a work tile."""
     t, given = b.tiles, b.operands
-    k = cute.local_tile(given.k[1][None, None, work.kv_head, work.batch], (t.keys, t.columns), (None, 0))
-    v = cute.local_tile(given.v[1][None, None, work.kv_head, work.batch], (t.columns_v, t.keys), (0, None))
+    k = cute.local_tile(given.k[1][None, None, work.kv_head, work.batch], (t.keys // t.ctas, t.columns), (None, 0))
+    part = b.member if t.ctas > 1 else 0
+    v = cute.local_tile(given.v[1][None, None, work.kv_head, work.batch], (t.columns_v // t.ctas, t.keys), (part, None))
     return Loader(b, work, _partition(given.k[0], b.k, k), _partition(given.v[0], b.v, v))
 
 
@@ -57,24 +58,24 @@ def load_q(b: Block, turn: Iteration, number: Any) -> None:
     for r in reversed(range(t.subtiles)) if takes_turns(b) else range(t.subtiles):
         s = rank(b, work, r)
         cute.arch.mbarrier_wait(empty.pointer + s, place(turn - 1, 1)[1])
-        with cute.arch.elect_one():
-            cute.arch.mbarrier_arrive_and_expect_tx(full.pointer + s, full.tx_bytes)
+        announce_bytes(full, s)
         # a sub-tile before the first row gets rows that nothing will use
         tile = cutlass.max(work.first_row // t.sub_rows + r, cutlass.Int32(0))
         cute.copy(b.operands.q[0], source[None, tile], to[None, s], tma_bar_ptr=full.pointer + s)
 
 
-def _load(x: Loader, atom: Any, pair: tuple[Any, Any], stages: int, i: Iteration, full: Ring) -> None:
+def _load(x: Loader, atom: Any, pair: tuple[Any, Any], tile: Any, stages: int, i: Iteration, full: Ring) -> None:
     arrive_with_bytes(full, i)
-    tile, (slot, _) = x.work.key_tile(index_of(i)), place(i, stages)
+    slot, _ = place(i, stages)
     cute.copy(atom, pair[1][None, tile], pair[0][None, slot], tma_bar_ptr=full.pointer + place(i, full.slots)[0])
 
 
 def load_k(x: Loader, i: Iteration, full: Ring) -> None:
-    """The tile of K of an iteration into its slot; completes ``full``."""
-    _load(x, x.block.operands.k[0], x.k, cute.size(x.block.k, mode=[2]), i, full)
+    """The tile of K of an iteration into its slot, or the block's half of its rows; completes ``full``."""
+    tile, ctas = x.work.key_tile(index_of(i)), x.block.tiles.ctas
+    _load(x, x.block.operands.k[0], x.k, tile * ctas + x.block.member if ctas > 1 else tile, cute.size(x.block.k, mode=[2]), i, full)
 
 
 def load_v(x: Loader, i: Iteration, full: Ring) -> None:
-    """The tile of V of an iteration into its slot; completes ``full``."""
-    _load(x, x.block.operands.v[0], x.v, cute.size(x.block.v, mode=[2]), i, full)
+    """The tile of V of an iteration into its slot, or the block's half of its columns; completes ``full``."""
+    _load(x, x.block.operands.v[0], x.v, x.work.key_tile(index_of(i)), cute.size(x.block.v, mode=[2]), i, full)

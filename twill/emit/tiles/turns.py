@@ -15,11 +15,23 @@ import cutlass.cute as cute
 from twill.emit.tiles.block import ANNOUNCED, WORDS
 from twill.emit.tiles.iteration import Iteration, advance, place
 
-__all__ = ["claim", "first", "following", "hear", "say"]
+__all__ = ["announced", "claim", "first", "following", "hear", "say"]
 
 
-def _blocks() -> Any:
-    return cute.arch.grid_dim()[0]
+def announced(b: Any) -> bool:
+    """Whether one warp says what the work tiles are; else every warp works them out. The blocks of a pair each say the same."""
+    return b.counter is not None or getattr(b.tiles, "ctas", 1) > 1
+
+
+def _blocks(b: Any) -> Any:
+    """Those that take work tiles of their own: blocks, or pairs of them. The backward has no pairs."""
+    together = getattr(b.tiles, "ctas", 1)
+    return cute.arch.grid_dim()[0] // together if together > 1 else cute.arch.grid_dim()[0]
+
+
+def _block(b: Any) -> Any:
+    together = getattr(b.tiles, "ctas", 1)
+    return cute.arch.block_idx()[0] // together if together > 1 else cute.arch.block_idx()[0]
 
 
 @cute.jit
@@ -36,13 +48,13 @@ def _count(counter: cute.Tensor, last: cutlass.Int32) -> cutlass.Int32:
 def claim(b: Any, before: Any = None) -> Any:
     """Number of the block's next work tile after ``before``, for the warp that announces them; past the last there is none."""
     if b.counter is not None:
-        return _count(b.counter, b.work_tiles + _blocks() - 1)
-    return cutlass.Int32(cute.arch.block_idx()[0] if before is None else before + _blocks())
+        return _count(b.counter, b.work_tiles + _blocks(b) - 1)
+    return cutlass.Int32(_block(b) if before is None else before + _blocks(b))
 
 
 def say(b: Any, turn: Iteration, number: Any, meaning: Callable[[], Sequence[Any]]) -> None:
     """Let the other warps of the block know the number of their ``turn``-th work tile and the words that say what it means."""
-    if b.counter is None:
+    if not announced(b):
         return
     heard, said, words = b.rings["work_empty"], b.rings["work_full"], meaning()
     slot, parity = place(turn - ANNOUNCED, ANNOUNCED)
@@ -71,10 +83,10 @@ def hear(b: Any, turn: Iteration, count: int) -> tuple[Any, ...]:
 
 def first(b: Any, turn: Iteration) -> Any:
     """Number of the block's first work tile."""
-    return claim(b) if b.counter is None else _number(b, turn)
+    return _number(b, turn) if announced(b) else claim(b)
 
 
 def following(b: Any, turn: Iteration, number: Any) -> Any:
     """Number of the work tile after the ``turn``-th, which was ``number``; goes on to the next turn."""
     advance(turn)
-    return claim(b, number) if b.counter is None else _number(b, turn)
+    return _number(b, turn) if announced(b) else claim(b, number)

@@ -10,7 +10,7 @@ import cutlass.cute as cute
 
 from twill.emit.tiles.block import ANNOUNCED, Block
 from twill.emit.tiles.iteration import Iteration, place
-from twill.emit.tiles.turns import hear, say
+from twill.emit.tiles.turns import announced, hear, say
 
 __all__ = ["Held", "Work", "announce", "held", "hold", "is_reversed", "locate", "place_of", "rank", "sub_tile", "takes_turns"]
 
@@ -138,6 +138,8 @@ def place_of(b: Block, number: Any) -> Work:
     head = head_in_all - batch * b.heads
     first_row = row_tile * b.tiles.rows - b.missing_rows
     trips, masked = _trips(b, first_row, b.tiles.rows)
+    if b.tiles.ctas > 1:
+        first_row = first_row + b.member * b.tiles.own_rows
     return Work(first_row, head, head // group_size, batch, trips - 1, trips, masked)
 
 
@@ -152,7 +154,7 @@ def announce(b: Block, turn: Iteration, number: Any) -> None:
 
 def locate(b: Block, turn: Iteration, number: Any) -> Work:
     """The ``turn``-th work tile, whose number is known; called once a turn by every warp."""
-    if b.counter is None:
+    if not announced(b):
         return replace(place_of(b, number), reversed=is_reversed(b, turn))
     first_row, head, kv_head, batch, trips, masked = hear(b, turn, 6)
     return Work(first_row, head, kv_head, batch, trips - 1, trips, masked, reversed=is_reversed(b, turn))

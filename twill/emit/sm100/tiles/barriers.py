@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import cutlass
 import cutlass.cute as cute
-from cutlass._mlir.dialects import nvvm
+from cutlass._mlir.dialects import llvm, nvvm
 from cutlass.cute.nvgpu import tcgen05
 
 from twill.emit.tiles import barriers
-from twill.emit.tiles.barriers import NamedBarrier, Ring
+from twill.emit.tiles.barriers import BARRIER_BYTES, NamedBarrier, Ring
 from twill.emit.tiles.iteration import Iteration, place
 
 __all__ = ["arrive", "arrive_named", "arrive_slot", "commit", "commit_slot", "meet", "wait", "wait_slot"]
+
+BOTH = 0b11
+"""The blocks of a pair."""
 
 
 def _before() -> None:
@@ -38,13 +42,28 @@ def wait_slot(ring: Ring, slot: Any, turn: Iteration) -> None:
 def arrive(ring: Ring, i: Iteration) -> None:
     """One arrival of each warp that calls, on completion ``i``."""
     _before()
+    if ring.pair == "gathered":
+        _arrive_at_leader(ring, place(i, ring.slots)[0])
+        return
     barriers.arrive(ring, i)
 
 
 def arrive_slot(ring: Ring, slot: Any) -> None:
     """One arrival of each warp that calls, on one slot of a ring whose slots count on their own."""
     _before()
+    if ring.pair == "gathered":
+        _arrive_at_leader(ring, slot)
+        return
     barriers.arrive_slot(ring, slot)
+
+
+def _arrive_at_leader(ring: Ring, slot: Any) -> None:
+    """PTX is written out: the address of a barrier in the leader is that of its SMEM and an offset, which one register serves."""
+    with cute.arch.elect_one():
+        llvm.inline_asm(
+            None, [cutlass.Int32(ring.leader + slot * BARRIER_BYTES).ir_value()], "mbarrier.arrive.shared::cluster.b64 _, [$0];", "r",
+            has_side_effects=True, is_align_stack=False, asm_dialect=llvm.AsmDialect.AD_ATT,
+        )  # fmt: skip
 
 
 def arrive_named(barrier: NamedBarrier, i: Iteration) -> None:
@@ -62,11 +81,17 @@ def meet(barrier: NamedBarrier, i: Iteration) -> None:
 
 def commit(ring: Ring, i: Iteration) -> None:
     """An arrival on completion ``i`` once all MMAs are over that the warp has issued so far."""
+    _commit(ring, ring.pointer + place(i, ring.slots)[0])
+
+
+def _commit(ring: Ring, pointer: Any) -> None:
     with cute.arch.elect_one():
-        tcgen05.commit(ring.pointer + place(i, ring.slots)[0])
+        if ring.pair == "spread":
+            tcgen05.commit(pointer, BOTH, tcgen05.CtaGroup.TWO)
+        else:
+            tcgen05.commit(pointer)
 
 
 def commit_slot(ring: Ring, slot: Any) -> None:
     """As `commit`, on one slot of a ring whose slots count on their own."""
-    with cute.arch.elect_one():
-        tcgen05.commit(ring.pointer + slot)
+    _commit(ring, ring.pointer + slot)

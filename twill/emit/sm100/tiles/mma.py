@@ -10,7 +10,7 @@ import cutlass.cute as cute
 from cutlass.cute.nvgpu import tcgen05
 from cutlass.utils import blackwell_helpers
 
-from twill.emit.sm100.tiles.block import ROWS, Block, pv_mma, qk_mma
+from twill.emit.sm100.tiles.block import Block, pv_mma, qk_mma
 from twill.emit.tiles.block import MMA_DEPTH
 from twill.emit.tiles.iteration import Iteration, index_of, place
 
@@ -49,7 +49,7 @@ def _operand(b: Block, name: str, layout: Any) -> Any:
 def issuer(b: Block, subtile: int) -> Issuer:
     """The operands of a sub-tile's MMAs."""
     t, qk, pv = b.tiles, qk_mma(b.tiles, b.dtype), pv_mma(b.tiles, b.dtype)
-    shape_qk, shape_pv = (ROWS, t.keys, t.columns), (ROWS, t.columns_v, t.keys)
+    shape_qk, shape_pv = (t.mma_rows, t.keys, t.columns), (t.mma_rows, t.columns_v, t.keys)
     q = blackwell_helpers.make_smem_layout_a(qk, shape_qk, b.dtype, t.subtiles)
     k = blackwell_helpers.make_smem_layout_b(qk, shape_qk, b.dtype, b.stages("K"))
     v = blackwell_helpers.make_smem_layout_b(pv, shape_pv, b.dtype, b.stages("V"))
@@ -62,15 +62,15 @@ def issuer(b: Block, subtile: int) -> Issuer:
     )
 
 
-def _accumulator(mma: Any, columns: int, address: Any) -> Any:
-    layout = mma.make_fragment_C(mma.partition_shape_C((ROWS, columns))).layout
+def _accumulator(x: Issuer, mma: Any, columns: int, address: Any) -> Any:
+    layout = mma.make_fragment_C(mma.partition_shape_C((x.block.tiles.mma_rows, columns))).layout
     return cute.make_tensor(cute.make_ptr(cutlass.Float32, address, cute.AddressSpace.tmem, assumed_align=16), layout)
 
 
 def _p(x: Issuer, mma: Any, address: Any) -> Any:
     """P in tensor memory as the A operand, two values a column, from the first column of S on."""
     b = x.block
-    layout = blackwell_helpers.make_smem_layout_a(mma, (ROWS, b.tiles.columns_v, b.tiles.keys), b.dtype, 1).outer
+    layout = blackwell_helpers.make_smem_layout_a(mma, (b.tiles.mma_rows, b.tiles.columns_v, b.tiles.keys), b.dtype, 1).outer
     pointer = cute.make_ptr(b.dtype, address, cute.AddressSpace.tmem, assumed_align=16)
     # a fragment of tensor memory begins at column 0, wherever its tensor does
     return cute.make_tensor(pointer, mma.make_fragment_A(cute.make_tensor(pointer, layout)).layout)[None, None, None, 0]
@@ -80,7 +80,7 @@ def mma_qk(x: Issuer, i: Iteration) -> None:
     """Issue S = Q K^T with the tile of K in its slot."""
     b, mma = x.block, qk_mma(x.block.tiles, x.block.dtype)
     slot, _ = place(i, b.stages("K"))
-    out = _accumulator(mma, b.tiles.keys, b.column(x.scores, place(i, b.stages(x.scores))[0]))
+    out = _accumulator(x, mma, b.tiles.keys, b.column(x.scores, place(i, b.stages(x.scores))[0]))
     q, k = x.q[None, None, None, x.subtile], x.k[None, None, None, slot]
     for step in range(b.tiles.columns // MMA_DEPTH):
         mma.set(tcgen05.Field.ACCUMULATE, step > 0)
@@ -91,7 +91,7 @@ def mma_pv(x: Issuer, i: Iteration, chunk: int = 0) -> None:
     """Issue O += P V for a chunk of P with the tile of V in its slot; the first of a work tile issues O = P V."""
     b, mma = x.block, pv_mma(x.block.tiles, x.block.dtype)
     slot, _ = place(i, b.stages("V"))
-    out = _accumulator(mma, b.tiles.columns_v, b.column(x.output))
+    out = _accumulator(x, mma, b.tiles.columns_v, b.column(x.output))
     p = _p(x, mma, b.column(x.scores, place(i, b.stages(x.scores))[0]))
     v = x.v[None, None, None, slot]
     first, width = b.tiles.chunk(chunk)
