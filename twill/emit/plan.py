@@ -150,9 +150,9 @@ class Architecture(ABC):
         """A ring of mbarriers of the program as the file declares it."""
         return Ring(b.slots, b.arrivals, b.tx_bytes)
 
-    def condition(self, plan: Plan, role: str) -> str:
-        """What a block has to be for the only warp of a role to act, behind ``and`` of the warp's number."""
-        return ""
+    def leads(self, plan: Plan, role: str) -> bool:
+        """Whether only the leader of a pair of blocks acts in a role of one warp; the other block's then calls ``listen``."""
+        return False
 
     def parting(self, plan: Plan) -> Iterator[str]:
         """Calls with the block that all warps make at last."""

@@ -167,12 +167,13 @@ def _seats(plan: Plan) -> Iterator[str]:
             yield f"        {seat.roles[0][0].name}(block)"
             continue
         for name, warp in [*((role.name, warp) for role, warp in seat.roles), *_frame(plan, seat.first_warp, seat.end_warp)]:
-            yield f"        if {_both(f'block.warp == {warp}', plan.architecture.condition(plan, name))}:"
-            yield f"            {name}(block)"
-
-
-def _both(first: str, second: str) -> str:
-    return f"({first}) & ({second})" if second else first
+            if not plan.architecture.leads(plan, name):
+                yield f"        if block.warp == {warp}:"
+                yield f"            {name}(block)"
+                continue
+            for condition, call in (("block.member == 0", name), ("block.member != 0", "tiles.listen")):
+                yield f"        if (block.warp == {warp}) & ({condition}):"
+                yield f"            {call}(block)"
 
 
 def _frame(plan: Plan, first: int, end: int) -> list[tuple[str, int]]:

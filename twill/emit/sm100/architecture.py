@@ -100,8 +100,8 @@ class _Blackwell(ForwardArchitecture):
         commits = any(isinstance(x, Arrive) and x.barrier == b.name for x in issuer.body)
         return Ring(b.slots, b.arrivals, b.tx_bytes, "spread" if commits else "")
 
-    def condition(self, plan: Plan, role: str) -> str:
-        return "block.member == 0" if plan.request.ctas > 1 and role == _issuer(plan).name else ""
+    def leads(self, plan: Plan, role: str) -> bool:
+        return bool(plan.request.ctas > 1 and role == _issuer(plan).name)
 
     def parting(self, plan: Plan) -> Iterator[str]:
         if plan.request.ctas > 1:

@@ -15,7 +15,7 @@ import cutlass.cute as cute
 from twill.emit.tiles.block import ANNOUNCED, WORDS
 from twill.emit.tiles.iteration import Iteration, advance, place
 
-__all__ = ["announced", "claim", "first", "following", "hear", "say"]
+__all__ = ["announced", "claim", "first", "following", "hear", "hear_all", "say"]
 
 
 def announced(b: Any) -> bool:
@@ -79,6 +79,15 @@ def hear(b: Any, turn: Iteration, count: int) -> tuple[Any, ...]:
     with cute.arch.elect_one():
         cute.arch.mbarrier_arrive(b.rings["work_empty"].pointer + slot)
     return words
+
+
+@cute.jit
+def hear_all(b: cutlass.Constexpr, turn: cutlass.Constexpr, count: cutlass.Constexpr) -> None:
+    """Hear of all work tiles and do nothing: a warp that is counted among those who listen."""
+    number = first(b, turn)
+    while number < b.work_tiles:
+        hear(b, turn, count)
+        number = following(b, turn, number)
 
 
 def first(b: Any, turn: Iteration) -> Any:

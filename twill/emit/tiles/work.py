@@ -10,9 +10,13 @@ import cutlass.cute as cute
 
 from twill.emit.tiles.block import ANNOUNCED, Block
 from twill.emit.tiles.iteration import Iteration, place
-from twill.emit.tiles.turns import announced, hear, say
+from twill.emit.tiles.turns import announced, hear, hear_all, say
 
-__all__ = ["Held", "Work", "announce", "held", "hold", "is_reversed", "locate", "place_of", "rank", "sub_tile", "takes_turns"]
+__all__ = ["Held", "Work", "announce", "held", "hold", "is_reversed", "listen", "locate", "place_of", "rank", "sub_tile", "takes_turns"]
+
+
+SAID = 6
+"""Words that are said of a work tile."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,9 +156,14 @@ def announce(b: Block, turn: Iteration, number: Any) -> None:
     say(b, turn, number, lambda: _said(place_of(b, number)))
 
 
+def listen(b: Block, turn: Iteration) -> None:
+    """Hear of all work tiles, for a warp without a part in them."""
+    hear_all(b, turn, SAID)
+
+
 def locate(b: Block, turn: Iteration, number: Any) -> Work:
     """The ``turn``-th work tile, whose number is known; called once a turn by every warp."""
     if not announced(b):
         return replace(place_of(b, number), reversed=is_reversed(b, turn))
-    first_row, head, kv_head, batch, trips, masked = hear(b, turn, 6)
+    first_row, head, kv_head, batch, trips, masked = hear(b, turn, SAID)
     return Work(first_row, head, kv_head, batch, trips - 1, trips, masked, reversed=is_reversed(b, turn))

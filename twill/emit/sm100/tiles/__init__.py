@@ -4,7 +4,7 @@ Needs ``nvidia-cutlass-dsl``. All functions are called while a kernel is traced.
 """
 
 from twill.emit.sm100.tiles.barriers import arrive, arrive_named, arrive_slot, commit, commit_slot, meet, wait, wait_slot
-from twill.emit.sm100.tiles.block import Block, Tiles, enter, part, release
+from twill.emit.sm100.tiles.block import Block, Tiles, enter, listen, part, release
 from twill.emit.sm100.tiles.epilogue import finish, leave, total
 from twill.emit.sm100.tiles.iteration import start
 from twill.emit.sm100.tiles.mma import issuer, mma_pv, mma_qk
@@ -20,6 +20,6 @@ from twill.emit.tiles.work import announce, locate
 __all__ = [
     "Block", "Buffer", "NamedBarrier", "Operands", "Ring", "RingShape", "Tiles", "advance", "announce", "arrive", "arrive_named",
     "arrive_slot", "begin", "begin_work", "claim", "commit", "commit_slot", "enter", "exp2", "finish", "first", "following", "grid",
-    "issuer", "leave", "load_k", "load_q", "load_v", "loader", "locate", "meet", "mma_pv", "mma_qk", "operands", "part", "prefetch",
-    "release", "rescale", "rescale_if_grown", "row_max", "row_sum", "rows", "smem_bytes", "start", "total", "wait", "wait_slot",
+    "issuer", "leave", "listen", "load_k", "load_q", "load_v", "loader", "locate", "meet", "mma_pv", "mma_qk", "operands", "part",
+    "prefetch", "release", "rescale", "rescale_if_grown", "row_max", "row_sum", "rows", "smem_bytes", "start", "total", "wait", "wait_slot",
 ]  # fmt: skip

@@ -12,11 +12,12 @@ from cutlass import tensor_utils
 from cutlass.cute.nvgpu import OperandMajorMode, tcgen05
 from cutlass.utils import blackwell_helpers
 
-from twill.emit.tiles import block
+from twill.emit.sm100.tiles.iteration import start
+from twill.emit.tiles import block, work
 from twill.emit.tiles.barriers import NamedBarrier, Ring, RingShape
-from twill.emit.tiles.block import FRAME, Buffer, Operands
+from twill.emit.tiles.block import ANNOUNCED, FRAME, Buffer, Operands
 
-__all__ = ["ROWS", "Block", "Tiles", "enter", "part", "pv_mma", "qk_mma", "release"]
+__all__ = ["ROWS", "Block", "Tiles", "enter", "listen", "part", "pv_mma", "qk_mma", "release"]
 
 ROWS = 128
 """Query rows of a sub-tile: the lanes of tensor memory, and the threads of a warpgroup."""
@@ -165,6 +166,11 @@ def meet() -> None:
     """All threads of a pair of blocks wait for one another."""
     cute.arch.cluster_arrive()
     cute.arch.cluster_wait()
+
+
+def listen(b: Block) -> None:
+    """The warp of a pair's second block that issues in the first: it hears of work tiles and leaves the MMAs to the leader."""
+    work.listen(b, start((1, ANNOUNCED)))
 
 
 def part(b: Block) -> None:
