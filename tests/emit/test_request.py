@@ -83,12 +83,6 @@ def test_o_that_does_not_fit_in_the_place_of_q() -> None:
         request_of(_with(found, head_dim="192"), program)
 
 
-def test_mmas_of_two_blocks_on_blackwell() -> None:
-    found, program = _case("sm100_attn_fwd_d128")
-    with pytest.raises(EmitError, match="MMAs of two blocks cannot be emitted yet"):
-        request_of(_with(found, ctas="2"), program)
-
-
 def _moved(program: Any, op: str, to: str) -> Any:
     """The program with an op in another role, unchecked."""
     moving = next(x for r in program.roles for x in r.body if isinstance(x, Execute) and x.op == op)
