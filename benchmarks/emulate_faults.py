@@ -60,22 +60,26 @@ def _chosen(given: Sequence[Any]) -> list[Any]:
 
 
 def run(case: Case, folder: Path) -> None:
-    """Plant and judge the faults of a case."""
+    """Plant and judge the faults of a case; goes on where an earlier run of the same kernel was ended."""
     from twill.emulate.campaign import judge, reachable
     from twill.emulate.ready import ready, shape_of
 
     kernel = ready(case.kernel, causal=case.causal)
     shape = shape_of(kernel, case.seqlen_q, case.seqlen_k, causal=case.causal)
-    all_of_them, begin = reachable(kernel, shape), time.perf_counter()
-    chosen, rows = _chosen(all_of_them)[:: case.every], []
-    for v in judge(kernel, shape, chosen):
+    all_of_them, begin, rows, file = reachable(kernel, shape), time.perf_counter(), [], folder / f"{case.name}.json"
+    chosen, seconds = _chosen(all_of_them)[:: case.every], 0.0
+    if file.is_file():
+        earlier = json.loads(file.read_text(encoding="utf-8"))
+        if [(x["line"], x["family"]) for x in earlier["rows"]] == [(m.line, m.family) for m in chosen[: len(earlier["rows"])]]:
+            rows, seconds = earlier["rows"], earlier["seconds"]
+    for v in judge(kernel, shape, chosen[len(rows) :]):
         m = v.mutant
         rows.append(
             {"family": m.family, "line": m.line, "statement": kernel.code.statement(m.line), "source": kernel.code.source(m.line),
              "text": m.text, "kinds": v.kinds, "scheduler": v.scheduler, "reason": v.reason}
         )  # fmt: skip
-        found = {"possible": len(all_of_them), "wanted": len(chosen), "seconds": time.perf_counter() - begin, "rows": rows}
-        (folder / f"{case.name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        found = {"possible": len(all_of_them), "wanted": len(chosen), "seconds": seconds + time.perf_counter() - begin, "rows": rows}
+        file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     print(f"{case.name}: {len(rows)} faults, {time.perf_counter() - begin:.0f} s", flush=True)
 
 

@@ -24,7 +24,7 @@ __all__ = ["FIRST", "HELD", "Verdict", "judge", "lines_run", "main", "reachable"
 
 FIRST = ("late", "eager", "newest", "random")
 """The scheduler that shows most faults comes first."""
-HELD = 64
+HELD = 16
 """What survives runs with so many lines held back, one after the other: those of loads, then others."""
 WAITS = ("wait dropped", "bulk wait dropped", "wgmma wait dropped", "wgmma wait weakened", "tcgen05 wait dropped", "barrier dropped")
 VALUES = ("multiplication dropped", "operands swapped", "column shifted", "load to another place")
