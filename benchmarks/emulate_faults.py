@@ -137,9 +137,11 @@ def page(folder: Path) -> Iterator[str]:
     )  # fmt: skip
     for case in CASES:
         x = found[case.name]
+        left = x["wanted"] - len(x["rows"])
+        ended = f" The run was ended before the last {left} that were chosen." if left else ""
         yield from (
             f"## {case.name}, {case.seqlen_q} x {case.seqlen_k}", "",
-            f"{len(x['rows'])} of {x['possible']} possible faults; {x['seconds']:.0f} s on one of two cores of a busy machine.", "",
+            f"{len(x['rows'])} of {x['possible']} possible faults; {x['seconds']:.0f} s on one of two cores of a busy machine.{ended}", "",
             *_table(x), "",
         )  # fmt: skip
         survivors = list(_survivors(x))
