@@ -29,6 +29,10 @@ NOTES = {
     'tiles.wait_slot(ring["keys_full"], 0, turn) in sm90_attn_bwd_d96.py': "K is in place whenever dS is, for which this role waits too: "
     "the softmax roles wait for K before they multiply, and dS is what comes of it; every work tile has an iteration. The wait tells its "
     "warp something, but nothing that the next one would not tell in time",
+    'tiles.wait(ring["Q_empty"], i, distance=6) in sm90_attn_bwd_d96.py': "Q of iteration i - 6 is free once dO of i - 6 is, for "
+    "which this role has waited in the iteration before: one wait for MMAs stands before both releases",
+    "tiles.load_q(block, turn, number) in sm100_attn_fwd_d64.py": "the second of two waits, one for each sub-tile's Q: the MMA warp gives "
+    "both back by two commits that stand together behind all multiplications by either, so that the first wait is enough",
 }
 """By hand: why what was missed does not show. A statement, and what is to be said of it."""
 
@@ -86,7 +90,9 @@ def run(case: Case, folder: Path) -> None:
             {"family": m.family, "line": m.line, "statement": kernel.code.statement(m.line), "source": kernel.code.source(m.line),
              "text": m.text, "kinds": v.kinds, "scheduler": v.scheduler, "reason": v.reason}
         )  # fmt: skip
-        found = {"possible": len(all_of_them), "wanted": len(chosen), "seconds": seconds + time.perf_counter() - begin, "rows": rows}
+        found = {"possible": len(all_of_them), "wanted": len(chosen), "seconds": seconds + time.perf_counter() - begin, "rows": rows} | {
+            "day": time.strftime("%Y-%m-%d")
+        }
         file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     print(f"{case.name}: {len(rows)} faults, {time.perf_counter() - begin:.0f} s", flush=True)
 
@@ -150,7 +156,7 @@ def page(folder: Path) -> Iterator[str]:
         ended = f" The run was ended before the last {left} that were chosen." if left else ""
         yield from (
             f"## {case.name}, {case.seqlen_q} x {case.seqlen_k}", "",
-            f"{len(x['rows'])} of {x['possible']} possible faults; {x['seconds']:.0f} s on one of two cores of a busy machine.{ended}", "",
+            f"{len(x['rows'])} of {x['possible']} possible faults, {x['day']}; {x['seconds']:.0f} s on one of two cores of a busy machine.{ended}", "",
             *_table(x), "",
         )  # fmt: skip
         survivors = list(_survivors(x))

@@ -19,11 +19,13 @@ def _row(family: str, kinds: list[str], reason: str = "") -> dict[str, object]:
 def test_counts_and_survivors(tmp_path: Path) -> None:
     rows = [_row("wait dropped", ["race"]), _row("wait dropped", ["deadlock"]), _row("wait dropped", [], "implied: why"), _row("bytes", [])]
     for case in CASES:
-        (tmp_path / f"{case.name}.json").write_text(json.dumps({"possible": 9, "wanted": 6, "seconds": 12.3, "rows": rows}))
+        (tmp_path / f"{case.name}.json").write_text(
+            json.dumps({"possible": 9, "wanted": 6, "seconds": 12.3, "rows": rows, "day": "2026-12-01"})
+        )
     text = "\n".join(page(tmp_path))
     n = len(CASES)
     assert f"**{2 * n} of the {3 * n} faults that change what the kernel does are caught (66.7%).** {n} more behave like" in text
-    assert text.count("4 of 9 possible faults; 12 s") == n
+    assert text.count("4 of 9 possible faults, 2026-12-01; 12 s") == n
     assert text.count("ended before the last 2") == n
     assert text.count("| wait dropped | 3 | 1 | 2 | 0 | race 1, deadlock 1 |") == n
     assert text.count("| all | 4 | 1 | 2 | 1 |  |") == n
