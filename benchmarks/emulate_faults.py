@@ -154,9 +154,10 @@ def page(folder: Path) -> Iterator[str]:
         x = found[case.name]
         left = x["wanted"] - len(x["rows"])
         ended = f" The run was ended before the last {left} that were chosen." if left else ""
+        planted = f"{len(x['rows'])} of {x['possible']} possible faults, {x['day']}"
         yield from (
             f"## {case.name}, {case.seqlen_q} x {case.seqlen_k}", "",
-            f"{len(x['rows'])} of {x['possible']} possible faults, {x['day']}; {x['seconds']:.0f} s on one of two cores of a busy machine.{ended}", "",
+            f"{planted}; {x['seconds']:.0f} s on one of two cores of a busy machine.{ended}", "",
             *_table(x), "",
         )  # fmt: skip
         survivors = list(_survivors(x))
