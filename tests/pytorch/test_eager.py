@@ -139,3 +139,26 @@ def test_grad_modes_are_nobody(gpu: PaperGpu, no_operator: None, active: Callabl
     with active():
         twill.attention(*_operands())
     assert len(gpu.calls) == 1
+
+
+@pytest.mark.usefixtures("no_operator")
+def test_gradients_go_straight_too(gpu: PaperGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And give what the operators give."""
+    make = torch.Generator().manual_seed(4)
+    q, k, v, do = (torch.randn(2, n, heads, 96, generator=make).bfloat16() for n, heads in ((5, 4), (7, 2), (7, 2), (5, 4)))
+    given = [x.requires_grad_() for x in (q, k, v)]
+    o, lse = attention_fwd_lse(*given, 0.2, True)
+    expected = (o, lse, *torch.autograd.grad(o, given, do))
+    names: list[str] = []
+    monkeypatch.setattr(torch.ops.twill.attention_bwd, "default", lambda *given: names.append("attention_bwd"))
+    o, lse = twill.attention(*given, 0.2, True, return_lse=True)
+    for ours, its in zip((o, lse, *torch.autograd.grad(o, given, do)), expected, strict=True):
+        assert torch.equal(ours, its)
+    assert not names
+
+
+def test_modes_see_gradients(gpu: PaperGpu) -> None:
+    given = [torch.randn(1, 5, 2, 96).bfloat16().requires_grad_() for _ in range(3)]
+    with Operators() as look:
+        twill.attention(*given).sum().backward()
+    assert [n for n in look.seen if "twill" in n] == ["twill.attention_fwd_lse.default", "twill.attention_bwd.default"]

@@ -9,6 +9,7 @@ import torch
 from torch.compiler import is_compiling
 
 from twill.pytorch import catalogue
+from twill.pytorch.autograd import Differentiable
 from twill.pytorch.catalogue import KernelFile, read_kernel
 from twill.pytorch.eager import nothing_looks_on, wants_gradients
 from twill.pytorch.errors import AttentionError
@@ -90,9 +91,12 @@ def _differentiable(
             "deterministic=True, and a gradient is wanted: blocks add to dQ as they come, and no kernel keeps an order yet",
             "leave deterministic out, or call it under torch.no_grad(): the output is the same to the bit in every run",
         )
+    make = attention_fwd_lse
     if not is_compiling():
         refuse_without_backward(q, k, v)
-    o, lse = attention_fwd_lse(q, k, v, softmax_scale, causal)
+        if nothing_looks_on(q, k, v):
+            make = Differentiable.apply
+    o, lse = make(q, k, v, softmax_scale, causal)
     return (o, lse) if return_lse else o
 
 

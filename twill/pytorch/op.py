@@ -6,13 +6,12 @@ functional: nothing that is passed is written to, and results alias no operand. 
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
+from twill.pytorch.autograd import differentiate, refuse_second_derivative, save
 from twill.pytorch.eager import wants_gradients
 from twill.pytorch.errors import AttentionError
-from twill.pytorch.gradients import Gradients, backward, refuse_without_backward
+from twill.pytorch.gradients import Gradients, backward
 from twill.pytorch.operands import shapes_of
 from twill.pytorch.plan import forward
 
@@ -72,38 +71,13 @@ def _fake_bwd(
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    q, k, v, ctx.softmax_scale, ctx.causal = inputs
-    refuse_without_backward(q, k, v)
-    ctx.save_for_backward(q, k, v, *output)
-    ctx.set_materialize_grads(False)
-
-
-def _differentiate(ctx: Any, do: torch.Tensor | None, dlse: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-    """Only gradients that are asked for are handed on; the kernel makes all three at once."""
-    if dlse is not None:
-        raise AttentionError(
-            "a gradient of lse is wanted, and only that of o is there",
-            "use lse.detach(), under torch.compile inside of what is compiled; or logsumexp of scores made with torch.matmul",
-        )
-    if do is None:
-        return None, None, None, None, None
-    q, k, v, o, lse = ctx.saved_tensors
-    found = attention_bwd(do, q, k, v, o, lse, ctx.softmax_scale, ctx.causal)
-    return *(x if wanted else None for x, wanted in zip(found, ctx.needs_input_grad, strict=False)), None, None
-
-
-def _no_second(ctx: Any, *given: torch.Tensor) -> tuple[None, ...]:
-    raise AttentionError("a second derivative of attention is wanted, and there is none", "use PyTorch's own attention for it")
-
-
 for _name, _kernel, _shape in (
     ("attention_fwd", _run, _fake), ("attention_fwd_lse", _run_lse, _fake_lse), ("attention_bwd", backward, _fake_bwd),
 ):  # fmt: skip
     _library.impl(_name, _kernel, "CompositeExplicitAutograd")
     torch.library.register_fake(f"twill::{_name}", _shape, lib=_library)
-torch.library.register_autograd("twill::attention_fwd_lse", _differentiate, setup_context=_save, lib=_library)
-torch.library.register_autograd("twill::attention_bwd", _no_second, lib=_library)
+torch.library.register_autograd("twill::attention_fwd_lse", differentiate, setup_context=save, lib=_library)
+torch.library.register_autograd("twill::attention_bwd", refuse_second_derivative, lib=_library)
 
 attention_fwd = torch.ops.twill.attention_fwd.default
 attention_fwd_lse = torch.ops.twill.attention_fwd_lse.default
