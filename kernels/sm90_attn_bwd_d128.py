@@ -41,9 +41,9 @@ BARRIERS = {
     # around the loop: keys and values, the number of the next work tile, and where warps meet
     "keys_full": tiles.RingShape(slots=1, arrivals=1, tx_bytes=65536),
     "keys_empty": tiles.RingShape(slots=1, arrivals=8),
-    "keys_read": tiles.NamedBarrier(number=1, threads=256),
-    "stage_dq1": tiles.NamedBarrier(number=2, threads=128),
-    "stage_dq2": tiles.NamedBarrier(number=3, threads=128),
+    "keys_read": tiles.RingShape(slots=1, arrivals=8),
+    "stage_dq1": tiles.NamedBarrier(number=1, threads=128),
+    "stage_dq2": tiles.NamedBarrier(number=2, threads=128),
     "work_full": tiles.RingShape(slots=2, arrivals=1),
     "work_empty": tiles.RingShape(slots=2, arrivals=9),
     # edge LQ->QK_a; edge LQ->QK_b
@@ -155,7 +155,8 @@ def stage_dq1_work(
         tiles.reductions_read(dq_b)
         tiles.stage_dq(dq_b, i - 1)
         tiles.reduce_add(dq_b, i - 1)
-    tiles.meet(ring["keys_read"])
+    tiles.arrive_slot(ring["keys_read"], 0)
+    tiles.wait_slot(ring["keys_read"], 0, turn)
     tiles.finish_dv(dv_a)
     tiles.finish_dk(dk_a)
     tiles.stored(block)
@@ -256,7 +257,8 @@ def stage_dq2_work(
         tiles.reductions_read(dq_a)
         tiles.stage_dq(dq_a, i - 1)
         tiles.reduce_add(dq_a, i - 1)
-    tiles.meet(ring["keys_read"])
+    tiles.arrive_slot(ring["keys_read"], 0)
+    tiles.wait_slot(ring["keys_read"], 0, turn)
     tiles.finish_dv(dv_b)
     tiles.finish_dk(dk_b)
     tiles.stored(block)

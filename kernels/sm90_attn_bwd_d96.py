@@ -41,10 +41,10 @@ BARRIERS = {
     # around the loop: keys and values, the number of the next work tile, and where warps meet
     "keys_full": tiles.RingShape(slots=1, arrivals=1, tx_bytes=49152),
     "keys_empty": tiles.RingShape(slots=1, arrivals=12),
-    "keys_read": tiles.NamedBarrier(number=1, threads=384),
-    "softmax_a": tiles.NamedBarrier(number=2, threads=128),
-    "softmax_b": tiles.NamedBarrier(number=3, threads=128),
-    "stage_dq": tiles.NamedBarrier(number=4, threads=128),
+    "keys_read": tiles.RingShape(slots=1, arrivals=12),
+    "softmax_a": tiles.NamedBarrier(number=1, threads=128),
+    "softmax_b": tiles.NamedBarrier(number=2, threads=128),
+    "stage_dq": tiles.NamedBarrier(number=3, threads=128),
     "work_full": tiles.RingShape(slots=2, arrivals=1),
     "work_empty": tiles.RingShape(slots=2, arrivals=13),
     # edge LQ->QK_a; edge LQ->QK_b
@@ -121,7 +121,8 @@ def softmax_a_work(
         softmax_a_period(ring, scores_a, dv_a, dk_a, i, masked=True)
     for _ in cutlass.range(cutlass.min(work.masked, work.trips), work.trips, unroll=1):
         softmax_a_period(ring, scores_a, dv_a, dk_a, i, masked=False)
-    tiles.meet(ring["keys_read"])
+    tiles.arrive_slot(ring["keys_read"], 0)
+    tiles.wait_slot(ring["keys_read"], 0, turn)
     tiles.finish_dv(dv_a)
     tiles.finish_dk(dk_a)
     tiles.stored(block)
@@ -183,7 +184,8 @@ def softmax_b_work(
         softmax_b_period(ring, scores_b, dv_b, dk_b, i, masked=True)
     for _ in cutlass.range(cutlass.min(work.masked, work.trips), work.trips, unroll=1):
         softmax_b_period(ring, scores_b, dv_b, dk_b, i, masked=False)
-    tiles.meet(ring["keys_read"])
+    tiles.arrive_slot(ring["keys_read"], 0)
+    tiles.wait_slot(ring["keys_read"], 0, turn)
     tiles.finish_dv(dv_b)
     tiles.finish_dk(dk_b)
     tiles.stored(block)
@@ -230,7 +232,7 @@ def stage_dq_work(
     tiles.wait_slot(ring["keys_full"], 0, turn)
     for _ in cutlass.range(0, work.trips, unroll=1):
         stage_dq_period(ring, dq, i)
-    tiles.arrive_named(ring["keys_read"])
+    tiles.arrive_slot(ring["keys_read"], 0)
     tiles.arrive_slot(ring["keys_empty"], 0)
 
 

@@ -94,9 +94,9 @@ class _HopperBackward(Architecture):
         warps = sum(r.warps for r in roles)
         yield "keys_full", Ring(1, 1, q.keys * (q.columns + q.columns_v) * 2)
         yield "keys_empty", Ring(1, warps)
-        yield "keys_read", Named(plan.launch.first_barrier, 32 * warps)
+        yield "keys_read", Ring(1, warps)
         holders = [r for r in plan.program.roles if r.warps == 4]
-        for n, role in enumerate(holders, 1):
+        for n, role in enumerate(holders):
             yield role.name, Named(plan.launch.first_barrier + n, 32 * role.warps)
 
     def text(self, plan: Plan, family: Family) -> Iterator[str]:

@@ -98,10 +98,9 @@ class HopperBackwardRole(RolePrinter):
         if not self.reads_keys:
             return
         # reductions of this work tile go on beside the next; what they read is waited for where it is written again
-        if not self.accumulates:
-            yield '    tiles.arrive_named(ring["keys_read"])'
-        else:
-            yield '    tiles.meet(ring["keys_read"])'
+        yield '    tiles.arrive_slot(ring["keys_read"], 0)'
+        if self.accumulates:
+            yield '    tiles.wait_slot(ring["keys_read"], 0, turn)'
             for s in self.family.subtiles:
                 for name in FRAGMENT.values():
                     if f"{name}_{LETTERS[s]}" in self.tiles:
