@@ -42,8 +42,7 @@ def test_right_and_without_a_finding(pair: Path) -> None:
     [
         ('"EXP_a0_to_PV_a0": tiles.RingShape(slots=1, arrivals=8, pair="gathered")',
          '"EXP_a0_to_PV_a0": tiles.RingShape(slots=1, arrivals=4, pair="gathered")', {"race", "barrier", "deadlock", "uninitialised read"}),
-        ('"SP_a_full": tiles.RingShape(slots=1, arrivals=1, pair="spread")',
-         '"SP_a_full": tiles.RingShape(slots=1, arrivals=1)', {"deadlock"}),
+        ('tx_bytes=32768, pair="gathered"', 'tx_bytes=16384, pair="gathered"', {"bytes", "race", "deadlock"}),
     ],
 )  # fmt: skip
 def test_what_holds_the_pair_together_is_needed(pair: Path, tmp_path: Path, what: str, instead: str, kinds: set[str]) -> None:
