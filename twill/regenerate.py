@@ -37,6 +37,7 @@ class Case:
     graph: str
     head_dim: int
     head_dim_v: int | None = None
+    registers: int | None = None
 
     @property
     def name(self) -> str:
@@ -46,11 +47,14 @@ class Case:
     @property
     def arguments(self) -> SolveArguments:
         """What one would type after ``twill solve``."""
-        return SolveArguments(self.graph, arch=self.arch, head_dim=self.head_dim, head_dim_v=self.head_dim_v)
+        return SolveArguments(self.graph, arch=self.arch, head_dim=self.head_dim, head_dim_v=self.head_dim_v, registers=self.registers)
 
 
 LOOPS = (("sm90", "attn_fwd"), ("sm90", "attn_bwd"), ("sm100", "attn_fwd"), ("sm100", "attn_bwd"), ("sm103", "attn_fwd"))
-CASES = tuple(Case(arch, graph, d, dv) for arch, graph in LOOPS for d, dv in HEAD_DIMS)
+FEWER_REGISTERS = {("sm90", "attn_bwd", 64): 192}
+"""Limits of registers a thread, by architecture, graph and head dim. At 200 the masked copy of the loop spilled, where LSE is read while
+dS waits to be stored; the order that 192 leave compiles clean, and I grows by 3.3 %."""
+CASES = tuple(Case(arch, graph, d, dv, FEWER_REGISTERS.get((arch, graph, d))) for arch, graph in LOOPS for d, dv in HEAD_DIMS)
 """All shipped schedules."""
 
 

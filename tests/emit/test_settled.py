@@ -36,6 +36,7 @@ def _expected(calls: list[tuple[str, list[str]]]) -> set[str]:
     [
         ("sm90_attn_bwd_d128", "stage_dq1", {"P", "dS"}),
         ("sm90_attn_bwd_d128", "stage_dq2", set()),
+        ("sm90_attn_bwd_d64", "softmax_a", set()),
         ("sm90_attn_bwd_d96", "softmax_a", set()),
         ("sm90_attn_bwd_d96", "softmax_b", set()),
     ],

@@ -50,7 +50,8 @@ def test_forward_softmax_beside_wgmma_takes_what_was_measured():
         ("b200", AttnBwd(head_dim=256), 2560),
         ("h200", AttnBwd(), 3200),
         ("h200", AttnBwd(tile=Tile(64, 128)), 2560),
-        ("h200", AttnBwd(head_dim=64), 2560),
+        ("h200", AttnBwd(head_dim=64), 1600),
+        ("h200", AttnBwd(head_dim=64, tile=Tile(128, 128)), 2560),
     ],
 )
 def test_backward_mma(machine, parameters, cycles):

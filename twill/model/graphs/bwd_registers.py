@@ -23,6 +23,10 @@ THREADS = 128
 """Threads of the warpgroup that runs one sub-tile."""
 
 
+BARRIER_BYTES = 1024
+"""SMEM for barriers, and for aligning what lies behind the tiles."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Mma:
     """Shape of one MMA, of which consumers it needs P or dS, and, of dQ, what its parts divide."""
@@ -137,7 +141,7 @@ def register_form(b: GraphBuilder, machine: Machine, s: BwdShape) -> int:
     b.load("LDO", "dO", s.m * s.dv * s.element, row_bytes=rows)
     b.buffer("K", "smem", s.n * s.d * s.element, persistent=True)
     b.buffer("V", "smem", s.n * s.dv * s.element, persistent=True)
-    b.reserve("smem", 1024 + 4 * rows)
+    b.reserve("smem", BARRIER_BYTES + _most_slots(machine, s, cut) * rows)
     consumers = [_consumer(b, machine, s, cut, i) for i in range(s.subtiles)]
     for x in s.letters:
         for y in s.letters:
@@ -150,6 +154,14 @@ def register_form(b: GraphBuilder, machine: Machine, s: BwdShape) -> int:
         for first, second in itertools.pairwise(group):
             b.symmetric(first, second)
     return parts
+
+
+def _most_slots(machine: Machine, s: BwdShape, cut: _Cut) -> int:
+    """Most tiles of Q and dO that SMEM holds beside what stays and one slot of the rest: each has its row of LSE or dPsum."""
+    stays = s.n * (s.d + s.dv) * s.element
+    scores = s.m * s.n * s.element * (2 if cut.through_smem else 1)
+    free = machine.memory_size("smem") - BARRIER_BYTES - stays - scores - s.m * s.d * 4
+    return max(4, free // (s.m * min(s.d, s.dv) * s.element))
 
 
 def _consumer(b: GraphBuilder, machine: Machine, s: BwdShape, cut: _Cut, i: int) -> tuple[str, ...]:

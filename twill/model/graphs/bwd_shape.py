@@ -75,11 +75,18 @@ def padded(value: int, multiple: int) -> int:
 
 
 def _register_tile(d: int, dv: int) -> Tile:
-    """FA3's and FA4's choice on Hopper: what 2 x 240 registers and 227 KB leave."""
+    """What 2 x 240 registers and 227 KB leave: FA3's and FA4's choice on Hopper from head dim 96 on.
+
+    At 64 they take 128 queries, for which LSE and dPsum of a thread's rows do not fit its registers beside S and dP: 32 each, which
+    they shuffle around. 80 queries take 20, and with dQ in a warpgroup of its own a query takes no longer.
+    Narrower ones keep 128: of 80 queries dQ^T needs 64 rows.
+    """
     if max(d, dv) > 192 or (max(d, dv) > WIDE_HEAD_DIM and d + dv > 320):
         return Tile(64, 48)
     if max(d, dv) > WIDE_HEAD_DIM:
         return Tile(64, 96)
+    if d == 64 and dv <= 64:
+        return Tile(80, 128)
     if max(d, dv) <= 64:
         return Tile(128, 128)
     return Tile(80, 128) if d == dv == WIDE_HEAD_DIM else Tile(64, 128)
