@@ -69,10 +69,10 @@ def test_a_kernel_for_tensor_memory_passes(name: str, variant: Variant) -> None:
     # a multiplication has a depth of 16, and half as many columns of P as of S are stored
     steps = tiles["head_dim"] // 16 + tiles["keys"] // 16
     assert loops["mma"].turn.families["mma"] == (tiles["subtiles"] * steps,) * 2
-    # a share of the exponentials are polynomials, 40, 32 or 16 of 128 by what the model balances; one is the factor's
+    # a share of the exponentials are polynomials: on sm100 40, 32 or 16 of 128 by what the model balances, none where they are twice as fast
     share = re.search(r"poly_share=([\d.]+)", kernel.text)
     assert share is not None
-    polynomials = {"sm100_attn_fwd_d64": 40, "sm100_attn_fwd_d96": 32}.get(name, 16)
+    polynomials = {"sm100_attn_fwd_d64": 40, "sm100_attn_fwd_d96": 32}.get(name, 16) if name.startswith("sm100") else 0
     assert float(share[1]) * tiles["keys"] == polynomials
     assert loops["softmax_a"].turn.families["exp"] == (tiles["keys"] - polynomials + 1,) * 2
     assert loops["softmax_a"].turn.families["convert"] == (tiles["keys"] // 2,) * 2
