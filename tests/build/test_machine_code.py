@@ -69,7 +69,7 @@ def test_a_kernel_for_tensor_memory_passes(name: str, variant: Variant) -> None:
     # a multiplication has a depth of 16, and half as many columns of P as of S are stored
     steps = tiles["head_dim"] // 16 + tiles["keys"] // 16
     assert loops["mma"].turn.families["mma"] == (tiles["subtiles"] * steps,) * 2
-    # a share of the exponentials are polynomials: on sm100 40, 32 or 16 of 128 by what the model balances, none where they are twice as fast
+    # polynomials among the exponentials: on sm100 40, 32 or 16 of 128 by what the model balances, none where MUFU is twice as fast
     share = re.search(r"poly_share=([\d.]+)", kernel.text)
     assert share is not None
     polynomials = {"sm100_attn_fwd_d64": 40, "sm100_attn_fwd_d96": 32}.get(name, 16) if name.startswith("sm100") else 0
