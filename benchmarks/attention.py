@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks.attention_cycles import cycles
 from benchmarks.markers import REPOSITORY, put, table
 from twill.bench.contenders import BACKWARD, CONTENDERS
-from twill.bench.figures import geometric_mean, gpu_state, ratio, spread
+from twill.bench.figures import geometric_mean, gpu_state, missing, ratio, spread
 from twill.bench.rows import BACKWARD_ROWS, ROWS, Row
 from twill.bench.watchdog import Child, Failed
 
@@ -128,7 +128,7 @@ def report(record: Mapping[str, Any]) -> str:
         )
     if any(entry.get("cycles") for entry in record["rows"]):
         parts.append(_cycle_table(record, names))
-    reasons = _reasons(record)
+    reasons = missing(record["rows"])
     if reasons:
         parts.append("Not in the table:\n\n" + "\n".join(f"* {reason}" for reason in reasons))
     return "\n\n".join(parts)
@@ -155,18 +155,6 @@ def _cycle_table(record: Mapping[str, Any], names: Sequence[str]) -> str:
             scaled = {n: row.scaled_cycles(c, record["sm_count"]) for n, c in entry["cycles"].items()}
             lines.append([row.name, *(f"{scaled[n]:.0f}" if n in scaled else "-" for n in names)])
     return "Whole-kernel SM cycles by ncu, scaled so that tensor cores busy all the time are 2048:\n\n" + table(["row", *names], lines)
-
-
-def _reasons(record: Mapping[str, Any]) -> list[str]:
-    """Why something is missing, each reason once with the rows that it is for."""
-    found: dict[str, list[str]] = {}
-    for entry in record["rows"]:
-        name = Row(**entry["row"]).name
-        if entry["failure"]:
-            found.setdefault(entry["failure"].strip().splitlines()[-1], []).append(name)
-        for contender, reason in entry.get("reasons", {}).items():
-            found.setdefault(f"{contender}: {reason.strip().splitlines()[-1]}", []).append(name)
-    return [f"{reason} ({len(rows)} rows, first {rows[0]})" for reason, rows in found.items()]
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -6,11 +6,13 @@ import math
 import shutil
 import statistics
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from twill.bench.contenders import PEERS, TWILL
+from twill.bench.rows import Row
 
-__all__ = ["geometric_mean", "gpu_state", "ratio", "spread"]
+__all__ = ["geometric_mean", "gpu_state", "missing", "ratio", "spread"]
 
 
 def gpu_state() -> dict[str, str]:
@@ -40,3 +42,15 @@ def ratio(ms: Mapping[str, Sequence[float]]) -> tuple[float, str] | None:
         return None
     best = min(peers, key=lambda name: peers[name])
     return peers[best] / statistics.median(ms[TWILL]), best
+
+
+def missing(entries: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Why something was not measured, each reason once with the rows that it is for."""
+    found: dict[str, list[str]] = {}
+    for entry in entries:
+        name = Row(**entry["row"]).name
+        if entry["failure"]:
+            found.setdefault(entry["failure"].strip().splitlines()[-1], []).append(name)
+        for contender, reason in entry.get("reasons", {}).items():
+            found.setdefault(f"{contender}: {reason.strip().splitlines()[-1]}", []).append(name)
+    return [f"{reason} ({len(rows)} rows, first {rows[0]})" for reason, rows in found.items()]

@@ -8,7 +8,7 @@ from typing import Any
 
 from twill.bench.cases import Variant
 from twill.bench.contenders import CONTENDERS
-from twill.bench.figures import geometric_mean, ratio, spread
+from twill.bench.figures import geometric_mean, missing, ratio, spread
 from twill.bench.rows import Row
 
 __all__ = ["markdown", "wrong"]
@@ -52,7 +52,7 @@ def _parts(record: Mapping[str, Any]) -> Iterator[str]:
     names = [n for n in CONTENDERS if any(n in r["ms"] for r in record["rows"])]
     headers = ("head dim", "type", "S", "mask", "batch x heads", *names, "twill to the best", "model")
     yield _table(headers, (_row(entry, names, record) for entry in record["rows"]))
-    if reasons := _reasons(record):
+    if reasons := missing(record["rows"]):
         yield "Not in the table:"
         yield "\n".join(f"* {reason}" for reason in reasons)
     if record["left"]:
@@ -103,15 +103,3 @@ def _of_model(row: Row, speed: Mapping[str, float], record: Mapping[str, Any]) -
         return "-"
     flop = 2 * loaded["rows"] * loaded["keys"] * (row.head_dim + row.head_dim_v)
     return f"{speed['twill'] / (flop / loaded['interval'] * record['sm_count'] * int(clock[0]) / 1e6):.0%}"
-
-
-def _reasons(record: Mapping[str, Any]) -> list[str]:
-    """Why something is missing, each reason once with the rows that it is for."""
-    found: dict[str, list[str]] = {}
-    for entry in record["rows"]:
-        name = Row(**entry["row"]).name
-        if entry["failure"]:
-            found.setdefault(entry["failure"].strip().splitlines()[-1], []).append(name)
-        for contender, reason in entry["reasons"].items():
-            found.setdefault(f"{contender}: {reason.strip().splitlines()[-1]}", []).append(name)
-    return [f"{reason} ({len(rows)} rows, first {rows[0]})" for reason, rows in found.items()]

@@ -7,16 +7,15 @@ from dataclasses import dataclass
 
 from twill.check import CheckedSchedule
 from twill.emit.errors import EmitError
+from twill.emit.tiles.head_dims import HeadDims
 from twill.model.graph import Op
 from twill.model.graphs.parameters import parse_chunks
 
-__all__ = ["AttentionForward", "attention_forward", "padded"]
-
-MMA_DEPTH = 16
+__all__ = ["AttentionForward", "attention_forward"]
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionForward:
+class AttentionForward(HeadDims):
     """Parameters of an attention forward kernel; ``kinds``, ``subtile`` and ``chunk`` say what each op does and for what part of a tile.
 
     ``rows`` are those of a sub-tile. ``chunks`` are the widths, along the keys, in which P is made and multiplied; ``poly_share`` of the
@@ -43,25 +42,9 @@ class AttentionForward:
     ctas: int = 1
 
     @property
-    def columns(self) -> int:
-        """Columns of Q in SMEM: the head dim rounded up to the depth of an MMA."""
-        return padded(self.head_dim)
-
-    @property
-    def columns_v(self) -> int:
-        """Columns of O in SMEM."""
-        return padded(self.head_dim_v)
-
-    @property
     def name(self) -> str:
         """Name of the kernel."""
-        dims = f"d{self.head_dim}" + (f"_dv{self.head_dim_v}" if self.head_dim_v != self.head_dim else "")
-        return f"{self.arch}_attn_fwd_{dims}"
-
-
-def padded(head_dim: int) -> int:
-    """Columns of an operand of that head dim in SMEM: rounded up to the depth of an MMA."""
-    return -(-head_dim // MMA_DEPTH) * MMA_DEPTH
+        return f"{self.arch}_attn_fwd_{self.dims}"
 
 
 def attention_forward(checked: CheckedSchedule, arch: str, rows: int, kinds: Collection[str], policies: Sequence[str]) -> AttentionForward:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from twill.check import CheckedSchedule
 from twill.emit.errors import EmitError
-from twill.emit.request import padded
+from twill.emit.tiles.head_dims import HeadDims
 from twill.model.graph import LoopGraph, Op
 from twill.model.graphs.bwd_registers import dq_cut, keys_are_rows
 from twill.model.graphs.bwd_shape import AttnBwd, BwdShape, resolve
@@ -20,7 +20,7 @@ DQ_KINDS = frozenset({"mma_dq", "stage_dq", "reduce_add"})
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionBackward:
+class AttentionBackward(HeadDims):
     """Parameters of an attention backward kernel: an iteration is ``queries`` rows of Q by the ``keys`` keys of a work tile.
 
     The keys are cut into ``subtiles``. With ``keys_are_rows`` P^T and dS^T go from registers into the MMAs of dV and dK, else through
@@ -43,20 +43,9 @@ class AttentionBackward:
     loads: Mapping[str, str]
 
     @property
-    def columns(self) -> int:
-        """Columns of Q and K in SMEM: the head dim rounded up to the depth of an MMA."""
-        return padded(self.head_dim)
-
-    @property
-    def columns_v(self) -> int:
-        """Columns of dO and V in SMEM."""
-        return padded(self.head_dim_v)
-
-    @property
     def name(self) -> str:
         """Name of the kernel."""
-        dims = f"d{self.head_dim}" + (f"_dv{self.head_dim_v}" if self.head_dim_v != self.head_dim else "")
-        return f"{self.arch}_attn_bwd_{dims}"
+        return f"{self.arch}_attn_bwd_{self.dims}"
 
 
 def _shape(checked: CheckedSchedule) -> BwdShape:

@@ -12,8 +12,12 @@ import cutlass.cute as cute
 from cutlass.cute.nvgpu import cpasync
 
 from twill.emit.tiles.barriers import BARRIER_BYTES, NamedBarrier, Ring, RingShape, initialize
+from twill.emit.tiles.head_dims import HeadDims
 
-__all__ = ["Block", "Buffer", "Operands", "Tiles", "enter", "grid", "operands", "padded", "sections", "smem_bytes"]
+__all__ = [
+    "Block", "Buffer", "Operands", "Tiles", "barrier_ends", "enter", "grid", "operands", "partition", "rings_at", "sections", "smem_bytes",
+    "smem_tensor", "start_rings",
+]  # fmt: skip
 
 ANNOUNCED = 2
 """Work tiles that a block can have announced and not all of its warps read yet."""
@@ -23,19 +27,12 @@ L2_BYTES = 32 << 20
 """Keys and values that are walked together should stay in L2: 50 MB on an H100 or H200, with room left for what passes through."""
 SHORT = 3
 """Under a causal mask the first of that many parts of all heads' rows come last, to fill the end of a launch."""
-MMA_DEPTH = 16
-"""What one MMA multiplies of a 16-bit operand."""
 FRAME = "frame"
 """Storage for barriers and announced work tiles, where the schedule reserves SMEM for them between its buffers."""
 
 
-def padded(head_dim: int) -> int:
-    """A head dim rounded up to the depth of an MMA."""
-    return -(-head_dim // MMA_DEPTH) * MMA_DEPTH
-
-
 @dataclass(frozen=True)
-class Tiles(ABC):
+class Tiles(HeadDims, ABC):
     """Tile shapes of the kernel: a work tile of ``subtiles`` sub-tiles by ``keys`` keys an iteration.
 
     Tiles in SMEM have ``columns`` of Q and K and ``columns_v`` of V and O: head dims rounded up to the depth of an MMA. TMA fills what
@@ -92,14 +89,6 @@ class Tiles(ABC):
     def load_options(self) -> tuple[Any, ...]:
         """How TMA loads are done, if in some special way."""
         return ()
-
-    @property
-    def columns(self) -> int:
-        return padded(self.head_dim)
-
-    @property
-    def columns_v(self) -> int:
-        return padded(self.head_dim_v)
 
     @property
     def own_rows(self) -> int:
@@ -204,12 +193,20 @@ class Block:
         return self.sections, self.group_size
 
 
-def _smem_tensor(base: Any, buffer: Buffer, layout: Any, dtype: Any) -> Any:
+def smem_tensor(base: Any, buffer: Buffer, layout: Any, dtype: Any) -> Any:
+    """A buffer in dynamic SMEM, which begins at ``base``."""
     pointer = cute.recast_ptr(base + buffer.offset, layout.inner, dtype=dtype)
     return cute.make_tensor(pointer, layout.outer)
 
 
-def _rings(base: Any, offset: int, shapes: Mapping[str, RingShape | NamedBarrier]) -> dict[str, Ring | NamedBarrier]:
+def partition(atom: Any, smem: Any, tiled: Any) -> tuple[Any, Any]:
+    """A TMA copy's view of tiles in SMEM and of tiles in global memory: the first two modes are what one copy moves."""
+    here, there = cpasync.tma_partition(atom, 0, cute.make_layout(1), cute.group_modes(smem, 0, 2), cute.group_modes(tiled, 0, 2))
+    return here, there
+
+
+def rings_at(base: Any, offset: int, shapes: Mapping[str, RingShape | NamedBarrier]) -> dict[str, Ring | NamedBarrier]:
+    """The barriers, those in SMEM one behind the other from ``offset`` on."""
     rings: dict[str, Ring | NamedBarrier] = {}
     for name, shape in shapes.items():
         if isinstance(shape, NamedBarrier):
@@ -221,7 +218,7 @@ def _rings(base: Any, offset: int, shapes: Mapping[str, RingShape | NamedBarrier
     return rings
 
 
-def _ends(storage: Mapping[str, Buffer], barriers: Mapping[str, RingShape | NamedBarrier]) -> tuple[int, int]:
+def barrier_ends(storage: Mapping[str, Buffer], barriers: Mapping[str, RingShape | NamedBarrier]) -> tuple[int, int]:
     """Where the barriers begin, and where these end and announced work tiles begin."""
     frame, end = storage.get(FRAME), max(b.offset + b.stride * b.stages for b in storage.values())
     begin = end if frame is None else frame.offset
@@ -235,7 +232,7 @@ def smem_bytes(storage: Mapping[str, Buffer], barriers: Mapping[str, RingShape |
     """Dynamic SMEM of the kernel: the schedule's buffers, then its barriers, then announced work tiles."""
     if FRAME in storage:
         return max(b.offset + b.stride * b.stages for b in storage.values())
-    return _ends(storage, barriers)[1] + 4 * ANNOUNCED * WORDS
+    return barrier_ends(storage, barriers)[1] + 4 * ANNOUNCED * WORDS
 
 
 def _initialize_all(rings: Mapping[str, Ring | NamedBarrier]) -> None:
@@ -246,7 +243,8 @@ def _initialize_all(rings: Mapping[str, Ring | NamedBarrier]) -> None:
 
 
 @cute.jit
-def _start(rings: cutlass.Constexpr, warp: cutlass.Int32) -> None:
+def start_rings(rings: cutlass.Constexpr, warp: cutlass.Int32) -> None:
+    """Initialize all barriers, and let all warps see them."""
     if warp == 0:
         _initialize_all(rings)
     cute.arch.sync_threads()
@@ -288,17 +286,17 @@ def enter(
     warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
     base = cute.arch.get_dyn_smem(cutlass.Int8, alignment=1024)
     q, k, v, o = t.layouts(dtype, storage["K"].stages, storage["V"].stages)
-    barriers_begin, barriers_end = _ends(storage, barriers)
-    rings = _rings(base, barriers_begin, barriers)
+    barriers_begin, barriers_end = barrier_ends(storage, barriers)
+    rings = rings_at(base, barriers_begin, barriers)
     row_tiles, o_is_q = (seqlen_q + (t.rows - 1)) // t.rows, "O_staging" not in storage
     group_size = heads // kv_heads if t.keeps_quotients else None
     together = sections(t, causal, shape) if t.keeps_quotients else None
     missing_rows = row_tiles * t.rows - (seqlen_q + (t.sub_rows - 1)) // t.sub_rows * t.sub_rows if t.missing_rows_first else 0
-    _start(rings, warp)
+    start_rings(rings, warp)
     return Block(
         tiles=t, dtype=dtype, causal=causal, operands=given,
-        q=_smem_tensor(base, storage["Q"], q, dtype), k=_smem_tensor(base, storage["K"], k, dtype),
-        v=_smem_tensor(base, storage["V"], v, dtype), o=_smem_tensor(base, storage.get("O_staging", storage["Q"]), o, dtype),
+        q=smem_tensor(base, storage["Q"], q, dtype), k=smem_tensor(base, storage["K"], k, dtype),
+        v=smem_tensor(base, storage["V"], v, dtype), o=smem_tensor(base, storage.get("O_staging", storage["Q"]), o, dtype),
         o_stride=t.sub_rows * (t.columns if o_is_q else t.columns_v), o_is_q=o_is_q, lse=lse, rings=rings, warp=warp,
         heads=heads, group_size=group_size, seqlen_q=seqlen_q, seqlen_k=seqlen_k, row_tiles=row_tiles, missing_rows=missing_rows,
         heads_in_all=heads * batch, work_tiles=row_tiles * heads * batch, short_tiles=row_tiles // SHORT, sections=together,

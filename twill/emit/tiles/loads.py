@@ -10,7 +10,7 @@ import cutlass.cute as cute
 from cutlass.cute.nvgpu import cpasync
 
 from twill.emit.tiles.barriers import Ring, announce_bytes, arrive_with_bytes
-from twill.emit.tiles.block import Block
+from twill.emit.tiles.block import Block, partition
 from twill.emit.tiles.iteration import Iteration, index_of, place
 from twill.emit.tiles.work import Work, is_reversed, place_of, rank, takes_turns
 
@@ -27,11 +27,6 @@ class Loader:
     v: tuple[Any, Any]
 
 
-def _partition(atom: Any, smem: Any, tiled: Any) -> tuple[Any, Any]:
-    to, source = cpasync.tma_partition(atom, 0, cute.make_layout(1), cute.group_modes(smem, 0, 2), cute.group_modes(tiled, 0, 2))
-    return to, source
-
-
 def prefetch(b: Block) -> None:
     """Fetch the descriptors of all operands."""
     for atom, _ in (b.operands.q, b.operands.k, b.operands.v, b.operands.o):
@@ -45,7 +40,7 @@ def loader(b: Block, work: Work) -> Loader:
     k = cute.local_tile(given.k[1][None, None, work.kv_head, work.batch], (t.keys // t.ctas, t.columns), (None, 0))
     part = b.member if t.ctas > 1 else 0
     v = cute.local_tile(given.v[1][None, None, work.kv_head, work.batch], (t.columns_v // t.ctas, t.keys), (part, None))
-    return Loader(b, work, _partition(given.k[0], b.k, k), _partition(given.v[0], b.v, v))
+    return Loader(b, work, partition(given.k[0], b.k, k), partition(given.v[0], b.v, v))
 
 
 def load_q(b: Block, turn: Iteration, number: Any) -> None:
@@ -53,7 +48,7 @@ def load_q(b: Block, turn: Iteration, number: Any) -> None:
     work, t, full, empty = place_of(b, number), b.tiles, b.rings["Q_full"], b.rings["Q_empty"]
     work = replace(work, reversed=is_reversed(b, turn))
     q = cute.local_tile(b.operands.q[1][None, None, work.head, work.batch], (t.sub_rows, t.columns), (None, 0))
-    to, source = _partition(b.operands.q[0], b.q, q)
+    to, source = partition(b.operands.q[0], b.q, q)
     # where sub-tiles take turns, the one that gets the last rows is the first that has done with its rows before
     for r in reversed(range(t.subtiles)) if takes_turns(b) else range(t.subtiles):
         s = rank(b, work, r)

@@ -20,18 +20,20 @@ __all__ = ["announced", "claim", "first", "following", "hear", "hear_all", "say"
 
 def announced(b: Any) -> bool:
     """Whether one warp says what the work tiles are; else every warp works them out. The blocks of a pair each say the same."""
-    return b.counter is not None or getattr(b.tiles, "ctas", 1) > 1
+    return b.counter is not None or b.tiles.ctas > 1
+
+
+def _of_those_with_work(b: Any, blocks: Any) -> Any:
+    """Those that take work tiles of their own: blocks, or pairs of them."""
+    return blocks // b.tiles.ctas if b.tiles.ctas > 1 else blocks
 
 
 def _blocks(b: Any) -> Any:
-    """Those that take work tiles of their own: blocks, or pairs of them. The backward has no pairs."""
-    together = getattr(b.tiles, "ctas", 1)
-    return cute.arch.grid_dim()[0] // together if together > 1 else cute.arch.grid_dim()[0]
+    return _of_those_with_work(b, cute.arch.grid_dim()[0])
 
 
 def _block(b: Any) -> Any:
-    together = getattr(b.tiles, "ctas", 1)
-    return cute.arch.block_idx()[0] // together if together > 1 else cute.arch.block_idx()[0]
+    return _of_those_with_work(b, cute.arch.block_idx()[0])
 
 
 @cute.jit

@@ -127,17 +127,8 @@ class Held(Scheduler):
     at_once: bool = False
     line: int = 0
 
-    def step(self, cluster: Cluster) -> bool:
-        ready = [w for w in cluster.warps if w.runnable]
-        if ready:
-            self.run(self.warp(ready))
-            return True
-        operations = [o for o in cluster.pending if o.ready]
-        if not operations:
-            return False
-        others = [o for o in operations if o.line != self.line]
-        cluster.finish(others[0] if others else operations[-1])
-        return True
+    def operation(self, ready: list[Operation]) -> Operation:
+        return next((o for o in ready if o.line != self.line), ready[-1])
 
 
 SCHEDULERS = ("eager", "late", "newest", "random", "held")

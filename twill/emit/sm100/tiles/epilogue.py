@@ -6,13 +6,13 @@ from typing import Any
 
 import cutlass
 import cutlass.cute as cute
-from cutlass.cute.nvgpu import cpasync
 
 from twill.emit.sm100.tiles import memory
 from twill.emit.sm100.tiles.barriers import arrive_slot, wait_slot
 from twill.emit.sm100.tiles.block import ROWS
 from twill.emit.sm100.tiles.rows import Rows
 from twill.emit.sm100.tiles.softmax import NEVER, WIDTH
+from twill.emit.tiles.block import partition
 from twill.emit.tiles.iteration import Iteration
 from twill.emit.tiles.words import pack
 
@@ -122,5 +122,5 @@ def finish(x: Rows, turn: Iteration, barrier_id: int, handed: bool, stores: int 
     cute.arch.fence_view_async_shared()
     cute.arch.barrier(barrier_id=barrier_id, number_of_threads=ROWS)
     out = cute.local_tile(b.operands.o[1][None, None, x.work.head, x.work.batch], (ROWS, b.tiles.columns_v), (None, 0))
-    source, to = cpasync.tma_partition(b.operands.o[0], 0, cute.make_layout(1), cute.group_modes(staged, 0, 2), cute.group_modes(out, 0, 2))
+    source, to = partition(b.operands.o[0], staged, out)
     _store_tile(x, to[None, x.work.first_row // ROWS + x.subtile], source)

@@ -11,7 +11,7 @@ from cutlass.cute.nvgpu import tcgen05
 from cutlass.utils import blackwell_helpers
 
 from twill.emit.sm100.tiles.block import Block, pv_mma, qk_mma
-from twill.emit.tiles.block import MMA_DEPTH
+from twill.emit.tiles.head_dims import MMA_DEPTH
 from twill.emit.tiles.iteration import Iteration, index_of, place
 
 __all__ = ["LETTERS", "Issuer", "issuer", "mma_pv", "mma_qk"]

@@ -6,11 +6,12 @@ from typing import Any
 
 import cutlass
 import cutlass.cute as cute
-from cutlass.cute.nvgpu import cpasync, warp
+from cutlass.cute.nvgpu import warp
 
 from twill.emit.sm90.tiles.block import ROWS
 from twill.emit.sm90.tiles.maximum import NEVER, quad
 from twill.emit.sm90.tiles.mma import WARPGROUP, Consumer, _pv
+from twill.emit.tiles.block import partition
 from twill.emit.tiles.words import pack
 
 __all__ = ["finish", "finish_directly", "leave"]
@@ -81,7 +82,7 @@ def finish(x: Consumer, barrier_id: int) -> None:
     cute.arch.fence_view_async_shared()
     cute.arch.barrier(barrier_id=barrier_id, number_of_threads=WARPGROUP)
     out = cute.local_tile(b.operands.o[1][None, None, x.work.head, x.work.batch], (ROWS, b.tiles.columns_v), (None, 0))
-    source, to = cpasync.tma_partition(b.operands.o[0], 0, cute.make_layout(1), cute.group_modes(staged, 0, 2), cute.group_modes(out, 0, 2))
+    source, to = partition(b.operands.o[0], staged, out)
     _store_tile(x, to[None, x.work.first_row // ROWS], source)
 
 

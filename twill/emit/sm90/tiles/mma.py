@@ -11,7 +11,8 @@ from cutlass.cute.nvgpu import OperandMajorMode, warpgroup
 from cutlass.utils import hopper_helpers
 
 from twill.emit.sm90.tiles.block import ROWS
-from twill.emit.tiles.block import MMA_DEPTH, Block
+from twill.emit.tiles.block import Block
+from twill.emit.tiles.head_dims import MMA_DEPTH
 from twill.emit.tiles.iteration import Iteration, place
 from twill.emit.tiles.work import Work, held, hold, locate, sub_tile
 

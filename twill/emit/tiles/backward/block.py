@@ -12,13 +12,14 @@ import cutlass.cute as cute
 from cutlass.cute.nvgpu import cpasync
 
 from twill.emit.tiles.barriers import NamedBarrier, RingShape
-from twill.emit.tiles.block import ANNOUNCED, L2_BYTES, WORDS, Buffer, _ends, _rings, _smem_tensor, _start, padded
+from twill.emit.tiles.block import ANNOUNCED, L2_BYTES, WORDS, Buffer, barrier_ends, rings_at, smem_tensor, start_rings
+from twill.emit.tiles.head_dims import HeadDims
 
 __all__ = ["Block", "Operands", "Tiles", "Workspace", "enter", "grid", "operands", "workspace_floats", "workspace_of"]
 
 
 @dataclass(frozen=True)
-class Tiles(ABC):
+class Tiles(HeadDims, ABC):
     """Tile shapes of the kernel: an iteration is ``queries`` rows of Q by the ``keys`` keys of a work tile, cut into ``subtiles``.
 
     dQ is made in ``parts``, which divide its "queries", its "columns" or the "rows of dQ^T". Tiles in SMEM have ``columns`` of Q and K
@@ -51,12 +52,9 @@ class Tiles(ABC):
         """Rows and columns of the MMA of a part of dQ, or of dQ^T."""
 
     @property
-    def columns(self) -> int:
-        return padded(self.head_dim)
-
-    @property
-    def columns_v(self) -> int:
-        return padded(self.head_dim_v)
+    def ctas(self) -> int:
+        """Blocks that share their MMAs: there are no pairs yet."""
+        return 1
 
     @property
     def sub_keys(self) -> int:
@@ -198,17 +196,17 @@ def enter(
     warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
     base = cute.arch.get_dyn_smem(cutlass.Int8, alignment=1024)
     smem = {
-        name: _smem_tensor(base, storage[name], layout, dtype)
+        name: smem_tensor(base, storage[name], layout, dtype)
         for name, layout in t.layouts(dtype, {name: b.stages for name, b in storage.items()}).items()
     }
     smem |= {name: _floats(base, storage[name], t.queries) for name in ("LSE", "dPsum")}
     smem |= {name: _floats(base, b, t.queries * t.columns // t.parts) for name, b in storage.items() if name.partition("_")[0] == "dQ"}
-    barriers_begin, barriers_end = _ends(storage, barriers)
+    barriers_begin, barriers_end = barrier_ends(storage, barriers)
     barriers_begin, barriers_end = -(-barriers_begin // 8) * 8, -(-barriers_end // 8) * 8
-    rings = _rings(base, barriers_begin, barriers)
+    rings = rings_at(base, barriers_begin, barriers)
     key_tiles, heads_in_all = (seqlen_k + (t.keys - 1)) // t.keys, kv_heads * batch
     section = _heads_together(t, causal, seqlen_q, heads // kv_heads, heads_in_all)
-    _start(rings, warp)
+    start_rings(rings, warp)
     return Block(
         tiles=t, dtype=dtype, causal=causal, operands=given, smem=smem,
         workspace=workspace_of(t, workspace, batch, seqlen_q, heads, kv_heads), rings=rings, warp=warp, heads=heads, kv_heads=kv_heads,

@@ -12,8 +12,8 @@ from twill.emit.tiles.backward.block import Block
 from twill.emit.tiles.backward.bulk import load_bytes
 from twill.emit.tiles.backward.work import Work, place_of
 from twill.emit.tiles.barriers import Ring
+from twill.emit.tiles.block import partition
 from twill.emit.tiles.iteration import Iteration, index_of, place
-from twill.emit.tiles.loads import _partition
 
 __all__ = ["Loader", "load_do", "load_keys", "load_q", "loader", "prefetch"]
 
@@ -48,7 +48,7 @@ def load_keys(b: Block, turn: Iteration, number: Any) -> None:
         cute.arch.mbarrier_arrive_and_expect_tx(full.pointer, full.tx_bytes)
     for name, operand, columns in (("K", b.operands.k, t.columns), ("V", b.operands.v, t.columns_v)):
         tiled = cute.local_tile(operand[1][None, None, work.kv_head, work.batch], (t.sub_keys, columns), (None, 0))
-        to, source = _partition(operand[0], b.smem[name], tiled)
+        to, source = partition(operand[0], b.smem[name], tiled)
         for s in range(t.subtiles):
             cute.copy(operand[0], source[None, work.key_tile * t.subtiles + s], to[None, s], tma_bar_ptr=full.pointer)
 
@@ -61,7 +61,7 @@ def _load(x: Loader, name: str, operand: tuple[Any, Any], columns: int, statisti
         cute.arch.mbarrier_arrive_and_expect_tx(barrier, full.tx_bytes + rows * FLOAT_BYTES)
         load_bytes(b.smem[statistic][None, slot].iterator, values[None, x.work.number + index].iterator, rows * FLOAT_BYTES, barrier)
     tiled = cute.local_tile(operand[1][None, None, x.work.head(index), x.work.batch], (rows, columns), (None, 0))
-    to, source = _partition(operand[0], b.smem[name], tiled)
+    to, source = partition(operand[0], b.smem[name], tiled)
     cute.copy(operand[0], source[None, x.work.row_tile(index)], to[None, slot], tma_bar_ptr=barrier)
 
 

@@ -19,7 +19,6 @@ from twill.emit.tiles.barriers import (
     Ring,
     RingShape,
     arrive,
-    arrive_named,
     arrive_slot,
     meet,
     peek,
@@ -32,7 +31,7 @@ from twill.emit.tiles.iteration import advance, begin, start
 from twill.emit.tiles.turns import claim, first, following
 
 __all__ = [
-    "Block", "Buffer", "NamedBarrier", "Operands", "Ring", "RingShape", "Tiles", "advance", "announce", "arrive", "arrive_named",
+    "Block", "Buffer", "NamedBarrier", "Operands", "Ring", "RingShape", "Tiles", "advance", "announce", "arrive",
     "arrive_slot", "begin", "begin_work", "claim", "convert", "dk", "dq", "dscore", "dv", "enter", "exp2", "finish_dk", "finish_dv",
     "first", "following", "grid", "load_do", "load_keys", "load_q", "loader", "locate", "meet", "mma_dk", "mma_dp", "mma_dq", "mma_dv",
     "mma_qk", "operands", "peek", "postprocess", "prefetch", "preprocess", "read_dpsum", "read_lse", "reduce_add", "reductions_read",

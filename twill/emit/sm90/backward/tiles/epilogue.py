@@ -6,11 +6,12 @@ from typing import Any
 
 import cutlass
 import cutlass.cute as cute
-from cutlass.cute.nvgpu import cpasync, warp
+from cutlass.cute.nvgpu import warp
 
 from twill.emit.sm90.backward.tiles.fragments import Accumulator, dk_mma, dv_mma
 from twill.emit.tiles.backward.block import Block
 from twill.emit.tiles.barriers import meet
+from twill.emit.tiles.block import partition
 
 __all__ = ["finish_dk", "finish_dv", "stored"]
 
@@ -33,7 +34,7 @@ def _finish(x: Accumulator, mma: Any, place: str, operand: tuple[Any, Any], colu
     cute.arch.fence_view_async_shared()
     meet(x.meeting)
     out = cute.local_tile(operand[1][None, None, x.work.kv_head, x.work.batch], (t.sub_keys, columns), (None, 0))
-    source, to = cpasync.tma_partition(operand[0], 0, cute.make_layout(1), cute.group_modes(staged, 0, 2), cute.group_modes(out, 0, 2))
+    source, to = partition(operand[0], staged, out)
     _store(x, operand, to[None, x.work.key_tile * t.subtiles + x.subtile], source)
 
 
