@@ -17,7 +17,7 @@ from twill.emulate.mutants import mutants
 from twill.emulate.ready import ready, shape_of
 
 FORWARD = [n for n in names() if "_attn_fwd" in n]
-LENGTHS = {"fwd": ((77, 131, 2), (130, 2100, 1)), "bwd": ((77, 131, 2), (400, 300, 1))}
+LENGTHS = {"fwd": ((77, 131, 2), (130, 2100, 1)), "bwd": ((77, 131, 2), (600, 600, 1))}
 """Ragged with two heads that share one of K and V, and long enough that every ring wraps twice."""
 
 
