@@ -1,7 +1,7 @@
 """Attention backward for sm90, head dim 128: 80 query rows an iteration by 128 keys. Generated; do not edit.
 
 Command:   twill emit sm90_attn_bwd_d128
-Schedule:  936670db23fe8796112789bacb12dc40697419509d002f0fc0ed1f4dbecdbecb
+Schedule:  8e1e23dc7c97737c40482c7c3b3b6d9a8af59ecc081887065cf2f7f75309c434
 Solved by: twill solve --arch sm90 attn_bwd --head-dim 128
 I = 3350 cycles an iteration, L = 8451, optimal.
 
@@ -17,7 +17,7 @@ import cutlass.cute as cute
 
 from twill.emit.sm90.backward import tiles
 
-SCHEDULE = "936670db23fe8796112789bacb12dc40697419509d002f0fc0ed1f4dbecdbecb"
+SCHEDULE = "8e1e23dc7c97737c40482c7c3b3b6d9a8af59ecc081887065cf2f7f75309c434"
 TILES = tiles.Tiles(head_dim=128, head_dim_v=128, queries=80, keys=128, subtiles=2, parts=2, divides="rows of dQ^T")
 # role of the schedule: its function, its first warp
 ROLES = {

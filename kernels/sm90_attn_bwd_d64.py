@@ -1,7 +1,7 @@
 """Attention backward for sm90, head dim 64: 80 query rows an iteration by 128 keys. Generated; do not edit.
 
 Command:   twill emit sm90_attn_bwd_d64
-Schedule:  2d1203ed126a729c7cbc7265be9ebbf7830cfc0d0b005e3fb0ef6b1c86803ebc
+Schedule:  3d0b884ac37475394bd6d61666884d35cbff175b0cb386d46005125d87493a7f
 Solved by: twill solve --arch sm90 attn_bwd --head-dim 64 --registers 192
 I = 1808 cycles an iteration, L = 5566, optimal.
 
@@ -17,7 +17,7 @@ import cutlass.cute as cute
 
 from twill.emit.sm90.backward import tiles
 
-SCHEDULE = "2d1203ed126a729c7cbc7265be9ebbf7830cfc0d0b005e3fb0ef6b1c86803ebc"
+SCHEDULE = "3d0b884ac37475394bd6d61666884d35cbff175b0cb386d46005125d87493a7f"
 TILES = tiles.Tiles(head_dim=64, head_dim_v=64, queries=80, keys=128, subtiles=2, parts=1, divides="rows of dQ^T")
 # role of the schedule: its function, its first warp
 ROLES = {

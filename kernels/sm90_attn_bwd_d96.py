@@ -1,7 +1,7 @@
 """Attention backward for sm90, head dim 96: 64 query rows an iteration by 128 keys. Generated; do not edit.
 
 Command:   twill emit sm90_attn_bwd_d96
-Schedule:  e2e2ed191e268683f5ce2f2da55e4565046c40cbe9623cb5140da070bcf96b17
+Schedule:  8bbd7720fa42dcd8737155c0a0701cb43f50134ea40fe5d74681f58546ee051a
 Solved by: twill solve --arch sm90 attn_bwd --head-dim 96
 I = 2068 cycles an iteration, L = 5989, optimal.
 
@@ -17,7 +17,7 @@ import cutlass.cute as cute
 
 from twill.emit.sm90.backward import tiles
 
-SCHEDULE = "e2e2ed191e268683f5ce2f2da55e4565046c40cbe9623cb5140da070bcf96b17"
+SCHEDULE = "8bbd7720fa42dcd8737155c0a0701cb43f50134ea40fe5d74681f58546ee051a"
 TILES = tiles.Tiles(head_dim=96, head_dim_v=96, queries=64, keys=128, subtiles=2, parts=1, divides="queries")
 # role of the schedule: its function, its first warp
 ROLES = {

@@ -1,7 +1,7 @@
 """Attention forward for sm90, head dim 128: 192 query rows by 80 keys an iteration. Generated; do not edit.
 
 Command:   twill emit sm90_attn_fwd_d128
-Schedule:  341be95af7af6932b6d82d2a1eaa86f0ea5f640cfcffab6b3b738726d1ea5a45
+Schedule:  6324d3498d9274529229f8794dae7b8c0c6365536098772e0a9404d1463bf4c6
 Solved by: twill solve --arch sm90 attn_fwd --head-dim 128
 I = 2082 cycles an iteration, L = 4912, optimal.
 
@@ -17,7 +17,7 @@ import cutlass.cute as cute
 
 from twill.emit.sm90 import tiles
 
-SCHEDULE = "341be95af7af6932b6d82d2a1eaa86f0ea5f640cfcffab6b3b738726d1ea5a45"
+SCHEDULE = "6324d3498d9274529229f8794dae7b8c0c6365536098772e0a9404d1463bf4c6"
 TILES = tiles.Tiles(head_dim=128, head_dim_v=128, keys=80, subtiles=3)
 # role of the schedule: its function, its first warp
 ROLES = {

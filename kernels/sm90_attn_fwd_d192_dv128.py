@@ -1,7 +1,7 @@
 """Attention forward for sm90, head dim 192, 128 for V: 192 query rows by 80 keys an iteration. Generated; do not edit.
 
 Command:   twill emit sm90_attn_fwd_d192_dv128
-Schedule:  25068b9f6e4ccbb2ba1740cec4453cf69cb56d005430b78fdbbf1241980b666c
+Schedule:  dfaac955ba47bc82c0dbf97c914a8f668d35c351fa8787641be2023268265c15
 Solved by: twill solve --arch sm90 attn_fwd --head-dim 192 --head-dim-v 128
 I = 2562 cycles an iteration, L = 5932, optimal.
 
@@ -17,7 +17,7 @@ import cutlass.cute as cute
 
 from twill.emit.sm90 import tiles
 
-SCHEDULE = "25068b9f6e4ccbb2ba1740cec4453cf69cb56d005430b78fdbbf1241980b666c"
+SCHEDULE = "dfaac955ba47bc82c0dbf97c914a8f668d35c351fa8787641be2023268265c15"
 TILES = tiles.Tiles(head_dim=192, head_dim_v=128, keys=80, subtiles=3)
 # role of the schedule: its function, its first warp
 ROLES = {

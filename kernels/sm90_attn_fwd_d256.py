@@ -1,7 +1,7 @@
 """Attention forward for sm90, head dim 256: 128 query rows by 80 keys an iteration. Generated; do not edit.
 
 Command:   twill emit sm90_attn_fwd_d256
-Schedule:  31c3e66ed4f62dd3da09adfa78d4c66f1d4b82b759ba18aec7b275a42cfc7279
+Schedule:  804570343458520b5d4869db4cb71fed3cb750ef259f569bf3adbfd12a93addc
 Solved by: twill solve --arch sm90 attn_fwd --head-dim 256
 I = 2676 cycles an iteration, L = 6220, optimal.
 
@@ -17,7 +17,7 @@ import cutlass.cute as cute
 
 from twill.emit.sm90 import tiles
 
-SCHEDULE = "31c3e66ed4f62dd3da09adfa78d4c66f1d4b82b759ba18aec7b275a42cfc7279"
+SCHEDULE = "804570343458520b5d4869db4cb71fed3cb750ef259f569bf3adbfd12a93addc"
 TILES = tiles.Tiles(head_dim=256, head_dim_v=256, keys=80, subtiles=2)
 # role of the schedule: its function, its first warp
 ROLES = {

@@ -1,7 +1,7 @@
 """Attention forward for sm90, head dim 64: 192 query rows by 128 keys an iteration. Generated; do not edit.
 
 Command:   twill emit sm90_attn_fwd_d64
-Schedule:  4d50f51497dc9fc17f69a288b23dde15612d130fbebacbc60fe46a64b7455f4f
+Schedule:  ee85495aa9f7eafaeb0e998db061ec6799ed708fa36661918f7fbb2c01590bd2
 Solved by: twill solve --arch sm90 attn_fwd --head-dim 64
 I = 2271 cycles an iteration, L = 5018, optimal.
 
@@ -17,7 +17,7 @@ import cutlass.cute as cute
 
 from twill.emit.sm90 import tiles
 
-SCHEDULE = "4d50f51497dc9fc17f69a288b23dde15612d130fbebacbc60fe46a64b7455f4f"
+SCHEDULE = "ee85495aa9f7eafaeb0e998db061ec6799ed708fa36661918f7fbb2c01590bd2"
 TILES = tiles.Tiles(head_dim=64, head_dim_v=64, keys=128, subtiles=3)
 # role of the schedule: its function, its first warp
 ROLES = {

@@ -1,7 +1,7 @@
 """Attention forward for sm90, head dim 96: 192 query rows by 96 keys an iteration. Generated; do not edit.
 
 Command:   twill emit sm90_attn_fwd_d96
-Schedule:  62bba0b7480855febc25dcb1d6cb4cc81c763aa1b746102ca11b9dae5bb5596d
+Schedule:  6ba71f4ae26cc1e4b3d796360fe0b83e7967562582accbed06f022134c81efc0
 Solved by: twill solve --arch sm90 attn_fwd --head-dim 96
 I = 1914 cycles an iteration, L = 4564, optimal.
 
@@ -17,7 +17,7 @@ import cutlass.cute as cute
 
 from twill.emit.sm90 import tiles
 
-SCHEDULE = "62bba0b7480855febc25dcb1d6cb4cc81c763aa1b746102ca11b9dae5bb5596d"
+SCHEDULE = "6ba71f4ae26cc1e4b3d796360fe0b83e7967562582accbed06f022134c81efc0"
 TILES = tiles.Tiles(head_dim=96, head_dim_v=96, keys=96, subtiles=3)
 # role of the schedule: its function, its first warp
 ROLES = {

@@ -14,8 +14,7 @@ from twill.errors import ScheduleFileError, UsageError
 
 ALL = sorted((Path(__file__).parents[2] / "docs/examples/orders").glob("*.json"))
 FILES = [f for f in ALL if parse_order(f.read_text(), f.name).measured]
-TOLERANCE = {"fa3_pingpong_d128": 0.075, "fa3_pingpong_d64": 0.08}
-"""The model sees no cost of ping-pong barriers where the tensor core is never idle; all others are within 7 %."""
+TOLERANCE = 0.07
 
 
 def _order(name: str) -> Order:
@@ -31,17 +30,17 @@ def _middle(order: Order) -> float:
 @pytest.mark.parametrize("name", [f.stem for f in FILES])
 def test_within_what_was_measured(name: str) -> None:
     order = _order(name)
-    assert cost_order(order).period_cycles == pytest.approx(_middle(order), rel=TOLERANCE.get(name, 0.07))
+    assert cost_order(order).period_cycles == pytest.approx(_middle(order), rel=TOLERANCE)
 
 
 def test_in_the_measured_order() -> None:
-    """Of two loops of one shape, the one measured slower never costs less; ties remain between free running and ping-pong."""
+    """Of two loops of one shape, the one measured slower costs more."""
     for head_dim in (64, 128):
         orders = [o for o in (_order(f.stem) for f in FILES) if o.graph.head_dim == head_dim and len(o.roles) == 2]
         costs = {o.name: cost_order(o).period_cycles for o in orders}
         for x, y in permutations(orders, 2):
             if _middle(x) < _middle(y):
-                assert costs[x.name] <= costs[y.name] + 1e-6, (x.name, y.name)
+                assert costs[x.name] < costs[y.name], (x.name, y.name)
     free, strict, serial = (cost_order(_order(n)).period_cycles for n in ("fa3_d128", "strict_pingpong_d128", "serial_d128"))
     assert free < strict < serial
 

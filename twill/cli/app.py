@@ -108,7 +108,7 @@ def check(
 
 
 @app.command()
-def cost(file: Annotated[str, typer.Argument(metavar="ORDER.json", help="an order of operations per role, written by hand")],
+def cost(file: Annotated[str, typer.Argument(metavar="ORDER.json", help="an order of operations per role, written by hand, or a schedule")],
          as_json: AsJson = False) -> Work:  # fmt: skip
     """How long one period of a hand-written order takes, contention included."""
     from twill.cli.cost import cost_command

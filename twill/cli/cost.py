@@ -19,6 +19,8 @@ __all__ = ["cost_command"]
 def cost_command(file: str, *, as_json: bool) -> int:
     """Print cycles a period, the tightest schedule that keeps to the order, and what was measured or published, if the file says.
 
+    A schedule is simulated as it is lowered, and its I stands beside that.
+
     Raises
     ------
     UsageError, ScheduleFileError : a file that cannot be read, an unknown graph, machine or op, or an order that waits for ever.
@@ -26,7 +28,10 @@ def cost_command(file: str, *, as_json: bool) -> int:
     """
     from twill.check.protocol import cost_order, parse_order
 
-    order = parse_order(read_text(file, "an order"), file)
+    text = read_text(file, "an order")
+    if _is_schedule(text):
+        return _cost_schedule(file, as_json=as_json)
+    order = parse_order(text, file)
     found = cost_order(order)
     schedule = tightest_schedule(order)
     measured = order.measured
@@ -48,6 +53,36 @@ def cost_command(file: str, *, as_json: bool) -> int:
     return EXIT_DONE
 
 
+def _is_schedule(text: str) -> bool:
+    try:
+        raw = json.loads(text)
+    except (json.JSONDecodeError, RecursionError):
+        return False
+    return isinstance(raw, dict) and "ii_cycles" in raw
+
+
+def _cost_schedule(file: str, *, as_json: bool) -> int:
+    from twill.check import checked
+    from twill.check.protocol import check_protocol, cost_order, lowered_order
+    from twill.cli.files import read_schedule
+    from twill.cli.request import machine_of_schedule
+    from twill.lower import lower
+
+    schedule = read_schedule(file)
+    program = lower(checked(schedule, machine_of_schedule(schedule.machine.name, None)))
+    found = cost_order(lowered_order(schedule, program))
+    ratio = check_protocol(program, schedule.graph, ii_cycles=schedule.ii_cycles).cycle_ratio_cycles
+    if as_json:
+        data = {"period_cycles": round(found.period_cycles, 1), "tensor_share": round(found.tensor_share, 3)}
+        data |= {"ii_cycles": schedule.ii_cycles, "cycle_ratio_cycles": float(ratio or 0)}
+        sys.stdout.write(json.dumps(data, indent=1) + "\n")
+        return EXIT_DONE
+    sys.stdout.write(f"{file}: {found.period_cycles:.0f} cycles an iteration on {schedule.machine.name}, simulated as it is lowered, ")
+    sys.stdout.write(f"tensor core busy {100 * found.tensor_share:.0f} % of them\n")
+    sys.stdout.write(f"  the schedule: I = {schedule.ii_cycles}; waits of its program alone permit {float(ratio or 0):.0f}\n")
+    return EXIT_DONE
+
+
 def tightest_schedule(order: Order) -> Schedule:
     """The checked schedule of the smallest I that has the roles of an order and their order; barriers that carry nothing do not count.
 
@@ -58,13 +93,12 @@ def tightest_schedule(order: Order) -> Schedule:
     """
     from twill.check import checked
     from twill.model.machine import load_machine
-    from twill.model.registry import GraphRequest, build_graph
+    from twill.model.registry import build_graph
     from twill.solver.ordered import Place, tightest
     from twill.solver.solve import default_options
 
-    machine, given = load_machine(order.graph.machine), order.graph
-    request = GraphRequest(head_dim=given.head_dim, tile=given.tile, subtiles=given.subtiles, settings=given.settings)
-    graph = build_graph(given.name, machine, request)
+    machine = load_machine(order.graph.machine)
+    graph = build_graph(order.graph.name, machine, order.graph.request)
     roles = {r.name: [Place(s.op, s.ahead) for s in r.steps if s.op] for r in order.roles}
     found = tightest(graph, machine, default_options(graph, machine), roles)
     if found.schedule is None:

@@ -7,17 +7,20 @@ while it happens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from twill.check.protocol.order import OrderGraph
 from twill.model.graph import LoopGraph, Op
 from twill.model.machine import Machine
-from twill.model.registry import GraphRequest, build_graph
+from twill.model.registry import build_graph
 
-__all__ = ["OpCost", "contended_costs"]
+__all__ = ["OpCost", "contended_costs", "matrix_instructions", "mixed"]
 
 FULL = 100
+INSTRUCTION_DEPTH = 16
+"""Elements of the contraction that one matrix instruction of two-byte operands takes (PTX ISA, shapes of wgmma)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +35,24 @@ def contended_costs(order: OrderGraph, machine: Machine) -> tuple[LoopGraph, dic
     """The graph, and the costs of its ops alone and beside busy MMAs."""
     calm = _with_costs(machine, {"mma_stolen_by_fma": 0.0})
     alone = _with_costs(calm, {name: 1.0 for name in machine.costs if name.startswith("contention_")})
-    request = GraphRequest(head_dim=order.head_dim, tile=order.tile, subtiles=order.subtiles, settings=order.settings)
-    beside_graph, alone_graph = (build_graph(order.name, m, request) for m in (calm, alone))
+    beside_graph, alone_graph = (build_graph(order.name, m, order.request) for m in (calm, alone))
     return beside_graph, _costs(alone_graph, machine), _costs(beside_graph, machine)
+
+
+def matrix_instructions(graph: LoopGraph) -> dict[str, int]:
+    """How many matrix instructions one after another an MMA of an attention forward consists of, by op; others are left out."""
+    keys = int(str(graph.parameters["tile"]).partition("x")[2]) if "tile" in graph.parameters else 0
+    depth = {"mma_qk": int(graph.parameters.get("head_dim", 0) or 0), "mma_pv": keys}
+    chunks = {k: sum(op.kind == k and op.subtile == 0 for op in graph.ops) or 1 for k in depth}
+    return {op.name: max(1, math.ceil(depth[op.kind] / chunks[op.kind] / INSTRUCTION_DEPTH)) for op in graph.ops if op.kind in depth}
+
+
+def mixed(costs: Mapping[str, OpCost], ops: Sequence[str], unit: str) -> dict[str, OpCost]:
+    """The costs with what ``ops`` take of a unit spread evenly over their common duration."""
+    cycles = sum(costs[op].cycles for op in ops)
+    taken = sum(costs[op].unit_cycles.get(unit, 0.0) for op in ops)
+    spread = {op: OpCost(costs[op].cycles, {**costs[op].unit_cycles, unit: taken * costs[op].cycles / cycles}) for op in ops if cycles}
+    return {**costs, **spread}
 
 
 def _with_costs(machine: Machine, values: Mapping[str, float]) -> Machine:

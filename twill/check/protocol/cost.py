@@ -5,18 +5,25 @@ The model, every figure of which is in the machine file or below:
 * A role does its steps in order. A synchronous op holds its role; an asynchronous one for its issue time only.
 * The tensor core runs the MMAs of all roles one by one in order of issue. A result is seen ``mma_latency_fixed`` cycles after the last
   instruction, and the next issue takes ``mma_issue``: so a full drain costs what was measured, 119 to 127 cycles.
+* A role goes on behind an MMA once no more than ``mma_queue_instructions`` of its matrix instructions are still to be done, and
+  ``mma_accept_cycles`` later. So with a second MMA behind the first, its softmax begins later than the first MMA is over.
 * A synchronous op advances at its stand-alone rate while the tensor core is idle, and at its contended rate while it works.
 * Ops of several roles that want more of a unit than there is all slow down alike.
-* While FMA pipes work, MMAs slow down by ``mma_stolen_by_fma`` of the part of the pipes that is used.
+* Ops of a role with no wait and no MMA between them are one stretch, whose instructions the assembler mixes: each of its units is
+  used evenly. A stretch that takes more of the FMA pipes than ``fma_beside_mma_percent`` (a rescale of O, say) is a burst, and stops
+  the MMAs by ``mma_stolen_by_fma_burst`` of its share of the pipes; other stretches leave them alone. Machines that say nothing of
+  bursts have MMAs slowed down by ``mma_stolen_by_fma`` of all that is used.
 * An MMA that reads a buffer filled by TMA is issued behind a look at its mbarrier. A named barrier opens
   ``handover_named_barrier`` after the last of those who arrive and wait.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from itertools import groupby
 
-from twill.check.protocol.contention import contended_costs
+from twill.check.protocol.contention import contended_costs, matrix_instructions, mixed
 from twill.check.protocol.order import Order, Step
 from twill.errors import UsageError
 from twill.model.graph import Edge
@@ -39,14 +46,14 @@ class OrderCost:
     tensor_share: float
 
 
-def cost_order(order: Order) -> OrderCost:
-    """Simulate an order.
+def cost_order(order: Order, machine: Machine | None = None) -> OrderCost:
+    """Simulate an order, on the machine that it names unless another description is given.
 
     Raises
     ------
     UsageError : an unknown machine, graph or op, an op listed twice, or an order that waits for ever.
     """
-    return _Simulation(order, load_machine(order.graph.machine)).run()
+    return _Simulation(order, machine or load_machine(order.graph.machine)).run()
 
 
 @dataclass(slots=True)
@@ -61,12 +68,24 @@ class _Role:
     iteration: int = 0
     left: float = 0.0
     finished: list[float] = field(default_factory=list)
+    accepted: _Acceptance | None = None
 
 
 @dataclass(slots=True)
 class _Mma:
     op: str
     iteration: int
+    left: float
+    role: str
+    instruction: float
+    """Cycles of one of its matrix instructions."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Acceptance:
+    """A role's last MMA is in the queue when ``mma`` has no more than ``left`` cycles to go."""
+
+    mma: _Mma
     left: float
 
 
@@ -90,7 +109,22 @@ class _Simulation:
         self.arrived: dict[tuple[str, int], float] = {}
         self.tensor: list[_Mma] = []
         self.named = machine.cost("handover_named_barrier")
-        self.steal = machine.cost("mma_stolen_by_fma") if "mma_stolen_by_fma" in machine.costs else 0.0
+        figures = {name: c.value for name, c in machine.costs.items()}
+        self.steal = figures.get("mma_stolen_by_fma_burst", figures.get("mma_stolen_by_fma", 0.0))
+        self.burst = figures.get("fma_beside_mma_percent", 0.0) / 100
+        for stretch in self._stretches():
+            self.alone, self.beside = mixed(self.alone, stretch, "fma"), mixed(self.beside, stretch, "fma")
+        self.instructions = matrix_instructions(self.graph)
+        self.queue = figures.get("mma_queue_instructions", math.inf)
+        self.accept = figures.get("mma_accept_cycles", 0.0)
+
+    def _stretches(self) -> list[tuple[str, ...]]:
+        """Synchronous ops of a role that follow one another with nothing in between."""
+        found: list[tuple[str, ...]] = []
+        for r in self.roles:
+            ops = [s.op if s.op and not self.ops[s.op].asynchronous else None for s in r.steps]
+            found += [tuple(op for op in run if op) for synchronous, run in groupby(ops, key=bool) if synchronous]
+        return found
 
     def _is_mma(self, op: str) -> bool:
         return self.ops[op].asynchronous and self.ops[op].unit == "tensor"
@@ -125,6 +159,10 @@ class _Simulation:
     def _advance(self, r: _Role) -> bool:
         """Take the next step of a role if it can be taken now."""
         if r.op or r.free_at > self.now + EPSILON or r.period >= PERIODS:
+            return False
+        if r.accepted is not None:
+            if r.accepted.mma.left <= r.accepted.left + EPSILON:
+                r.accepted, r.free_at = None, self.now + self.accept
             return False
         s = r.steps[r.step]
         i = r.period + s.ahead
@@ -168,10 +206,21 @@ class _Simulation:
             return True
         r.free_at = self.now + op.issue_cycles
         if self._is_mma(name):
-            self.tensor.append(_Mma(name, iteration, self.alone[name].unit_cycles["tensor"]))
+            cycles = self.alone[name].unit_cycles["tensor"]
+            self.tensor.append(_Mma(name, iteration, cycles, r.name, cycles / self.instructions.get(name, 1)))
+            r.accepted = self._acceptance(r.name)
         else:
             self.over[name, iteration] = self.now + op.latency_cycles
         return True
+
+    def _acceptance(self, role: str) -> _Acceptance | None:
+        """What the last MMA of a role waits for before all of it is in the queue; None if there is room."""
+        room = self.queue
+        for mma in reversed([m for m in self.tensor if m.role == role]):
+            if mma.left > room * mma.instruction + EPSILON:
+                return _Acceptance(mma, room * mma.instruction)
+            room -= mma.left / mma.instruction
+        return None
 
     def _handover(self, e: Edge) -> int:
         here = {s.op for r in self.roles if any(s.op == e.src for s in r.steps) for s in r.steps}
@@ -186,14 +235,17 @@ class _Simulation:
             wanted = sum(rate[name] * c.unit_cycles.get(unit, 0.0) for name, c in running.items())
             if wanted > 1.0:
                 rate = {name: v / wanted if running[name].unit_cycles.get(unit) else v for name, v in rate.items()}
-        fma = sum(rate[r.name] * self.alone[r.op].unit_cycles.get("fma", 0.0) for r in self.roles if r.op)
-        return rate, 1.0 - self.steal * min(1.0, fma)
+        shares = [costs[r.op].unit_cycles.get("fma", 0.0) / max(1.0, costs[r.op].cycles) for r in self.roles if r.op]
+        return rate, 1.0 - self.steal * min(1.0, sum(share for share in shares if share > self.burst))
 
     def _pass_time(self) -> None:
         rate, speed = self._rates()
         events = [r.left / rate[r.name] for r in self.roles if r.op]
         events += [r.free_at - self.now for r in self.roles]
-        events += [self.tensor[0].left / speed] if self.tensor else []
+        if self.tensor and speed > EPSILON:
+            first = self.tensor[0]
+            events += [first.left / speed]
+            events += [(first.left - r.accepted.left) / speed for r in self.roles if r.accepted and r.accepted.mma is first]
         delays = {0.0} | {float(self._handover(e)) for n in self.needs.values() for e in n}
         events += [at + d - self.now for at in self.over.values() for d in delays]
         step = min((x for x in events if x > EPSILON), default=None)

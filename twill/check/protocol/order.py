@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from twill.errors import ScheduleFileError
+from twill.model.registry import GraphRequest
 
 __all__ = ["Measured", "Order", "OrderGraph", "OrderRole", "Published", "Step", "parse_order"]
 
@@ -53,9 +54,15 @@ class OrderGraph(_Frozen):
     name: str
     machine: str
     head_dim: int | None = None
+    head_dim_v: int | None = None
     tile: str | None = None
     subtiles: int | None = None
     settings: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def request(self) -> GraphRequest:
+        """What `build_graph` is asked for."""
+        return GraphRequest(self.head_dim, self.head_dim_v, self.tile, self.subtiles, settings=self.settings)
 
 
 class Measured(_Frozen):
