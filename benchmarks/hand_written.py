@@ -18,7 +18,13 @@ from twill.view.words import bottleneck
 __all__ = ["fa4_table"]
 
 ORDERS = REPOSITORY / "docs" / "examples" / "orders"
-OURS = {"64": (64, {}), "64, pairs of blocks": (64, {"ctas": "2"}), "128": (128, {}), "128, pairs of blocks": (128, {"ctas": "2"})}
+OURS: dict[str, tuple[int, dict[str, str]]] = {
+    "64": (64, {}),
+    "64, pairs of blocks": (64, {"ctas": "2"}),
+    "128": (128, {}),
+    "128, a quarter polynomials": (128, {"poly_share": "0.25"}),
+    "128, pairs of blocks": (128, {"ctas": "2"}),
+}
 
 
 def _row(who: str, schedule: Schedule, order: Order | None) -> tuple[object, ...]:
