@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from twill.cli.app import run
 from twill.emulate.numbers import Shape, attention, from_bits, inputs
 from twill.emulate.shapes import SHAPES, outcome, prepared
 
@@ -46,3 +49,19 @@ def test_a_kernel_for_tensor_memory() -> None:
         assert found.largest_error <= 1
     assert rising.rescaled > 0.95 > 0.1 > one_row.rescaled
     assert rising.rounds >= 2
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("head_dim", [8, 104])
+def test_other_head_dims_by_one_command(head_dim: int, tmp_path: Path) -> None:
+    """The smallest one too: its tiles leave SMEM for more slots than barriers have room for."""
+    pytest.importorskip("cutlass", reason="kernels are compiled by CuTe DSL: install 'twill-gpu[kernels]'")
+    pytest.importorskip("filelock")
+    to = tmp_path / "kernel.py"
+    assert run(["emit", "--arch", "sm100", "attn_fwd", "--head-dim", str(head_dim), "-o", str(to)]) == 0
+    by_purpose = {s.purpose: s for s in SHAPES}
+    kernel = prepared(str(to), True, "bf16")
+    for purpose in ("more keys, causal", "more queries, causal: rows without keys"):
+        found = outcome(kernel, by_purpose[purpose], ("late", "random"))
+        assert found.findings == ()
+        assert found.largest_error <= 1

@@ -18,6 +18,9 @@ __all__ = ["buffer_fields", "file_order", "group_fields", "handover_fields", "op
 
 UTILIZATION_DIGITS = 4
 
+DEEPEST_RING = 16
+"""Stages up to which spare memory is given to a prefetch ring (docs/formulation.md, rank)."""
+
 
 def file_order(facts: Facts, schedule: Schedule) -> Iterator[Finding]:
     """Ops and buffers stand in the order of the graph."""
@@ -156,7 +159,7 @@ def rank_fields(facts: Facts, schedule: Schedule) -> Iterator[Finding]:
 def _room_for_slack(facts: Facts, slack: int) -> Iterator[Finding]:
     """Whether every ring of the smallest slack could have one stage more."""
     tight = [b for b in _rings(facts) if _slack(facts, b) == slack]
-    if not tight or any(facts.machine.memories[b.memory].overlay for b in tight):
+    if not tight or any(facts.machine.memories[b.memory].overlay or facts.placed[b.name].stages >= DEEPEST_RING for b in tight):
         return
     for memory in sorted({b.memory for b in tight}):
         total = sum(stored_size(facts, b) for b in facts.graph.buffers if b.memory == memory)

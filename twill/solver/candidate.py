@@ -15,6 +15,9 @@ from twill.solver.queues import held_up_pairs, most_margin, rivals, step_cycles,
 
 __all__ = ["Candidate", "broken", "group_needs", "lifetime", "margin", "place", "pressures", "rank_key", "stages_needed"]
 
+MOST_STAGES = 16
+"""Of a ring that is given spare SMEM: tiles of a small head dim would fill it with more slots than their barriers have room for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -243,7 +246,7 @@ def rank_key(p: Problem, c: Candidate) -> tuple[int, int, int, int, int]:
 
 
 def spare_stages(p: Problem, c: Candidate) -> dict[str, int]:
-    """Stages of every buffer, free SMEM given out to prefetch rings: always to the one with the least slack."""
+    """Stages of every buffer, free SMEM given out to prefetch rings: always to the one with the least slack, up to `MOST_STAGES`."""
     stages = {b.name: stages_needed(p, c, b) for b in p.buffers}
     for memory in p.memory:
         rings = [b for b in p.buffers if b.memory == memory and b.prefetch and not b.persistent]
@@ -251,7 +254,7 @@ def spare_stages(p: Problem, c: Candidate) -> dict[str, int]:
             continue
         free = p.memory[memory] - sum(b.size * stages[b.name] for b in p.buffers if b.memory == memory)
         while True:
-            fitting = [b for b in rings if b.size <= free]
+            fitting = [b for b in rings if b.size <= free and stages[b.name] < MOST_STAGES]
             ring = min(fitting, key=lambda b: (slack(p, c, b, stages[b.name]), b.name), default=None)
             worst = min(slack(p, c, b, stages[b.name]) for b in rings)
             if ring is None or slack(p, c, ring, stages[ring.name]) > worst:
