@@ -28,5 +28,13 @@ CASES: Mapping[str, tuple[str, ...]] = {
     "192x48, one copy": ("--tile", "192x48", "--subtiles", "3", "--set", "rescale=conditional", "--max-copies", "1"),
     "128x64, one copy": ("--tile", "128x64", "--subtiles", "2", "--set", "rescale=conditional", "--max-copies", "1"),
     "192x48, always": ("--tile", "192x48", "--subtiles", "3", "--set", "rescale=always"),
+    "128x80, always": ("--tile", "128x80", "--subtiles", "2", "--set", "rescale=always"),
+    "128x80, conditional": ("--tile", "128x80", "--subtiles", "2", "--set", "rescale=conditional"),
+    "128x48, always": ("--tile", "128x48", "--subtiles", "2", "--set", "rescale=always"),
+    "128x48, one copy": ("--tile", "128x48", "--subtiles", "2", "--set", "rescale=conditional", "--max-copies", "1"),
+    "128x144, conditional": ("--tile", "128x144", "--subtiles", "2", "--set", "rescale=conditional"),
+    "128x176, conditional": ("--tile", "128x176", "--subtiles", "2", "--set", "rescale=conditional"),
+    "128x32, conditional": ("--tile", "128x32", "--subtiles", "2", "--set", "rescale=conditional"),
+    "192x32, conditional": ("--tile", "192x32", "--subtiles", "3", "--set", "rescale=conditional"),
 }
 """What `twill solve --arch sm90 attn_fwd --head-dim 128` is told beside that. One copy: nothing of the next iteration is begun early."""
