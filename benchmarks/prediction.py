@@ -69,13 +69,16 @@ def make(folder: Path) -> None:
     for number, (name, options) in enumerate(CASES.items()):
         schedule, kernel = folder / f"case{number}.json", folder / f"case{number}.py"
         command = ["solve", "--arch", "sm90", "attn_fwd", "--head-dim", str(HEAD_DIM), *options, "-o", str(schedule)]
-        _twill(command)
-        _twill(["emit", str(schedule), "-o", str(kernel)])
         built = folder / f"case{number}.so"
+        _twill(command)
+        refused = _refusal(["emit", str(schedule), "-o", str(kernel)])
+        if refused:
+            sys.stdout.write(f"{name}: left out, {refused}\n")
+            continue
         try:
             shutil.copyfile(library(kernel, Variant("bf16", causal=False, lse=False)), built)
-        except LintError as refused:
-            sys.stdout.write(f"{name}: left out, {refused.problem}\n")
+        except LintError as error:
+            sys.stdout.write(f"{name}: left out, {error.problem}\n")
             continue
         made.append(_case(name, schedule, built.name))
         sys.stdout.write(f"{name}: I {made[-1].ii_cycles}, scaled {made[-1].scaled(made[-1].ii_cycles):.0f}\n")
@@ -83,9 +86,15 @@ def make(folder: Path) -> None:
 
 
 def _twill(arguments: Sequence[str]) -> None:
+    refused = _refusal(arguments)
+    if refused:
+        raise SystemExit(f"twill {' '.join(arguments)}: {refused}")
+
+
+def _refusal(arguments: Sequence[str]) -> str:
+    """Run a command; what it says where it fails."""
     done = subprocess.run([sys.executable, "-m", "twill.cli", *arguments], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"twill {' '.join(arguments)}: {done.stderr.strip()}")
+    return done.stderr.strip() if done.returncode else ""
 
 
 def _case(name: str, path: Path, library: str) -> Case:
