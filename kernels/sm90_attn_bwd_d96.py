@@ -122,8 +122,8 @@ def softmax_a_work(
     for _ in cutlass.range(cutlass.min(work.masked, work.trips), work.trips, unroll=1):
         softmax_a_period(ring, scores_a, dv_a, dk_a, i, masked=False)
     tiles.arrive_slot(ring["keys_read"], 0)
-    tiles.wait_slot(ring["keys_read"], 0, turn)
     tiles.finish_dv(dv_a)
+    tiles.wait_slot(ring["keys_read"], 0, turn)
     tiles.finish_dk(dk_a)
     tiles.stored(block)
     tiles.arrive_slot(ring["keys_empty"], 0)
@@ -185,8 +185,8 @@ def softmax_b_work(
     for _ in cutlass.range(cutlass.min(work.masked, work.trips), work.trips, unroll=1):
         softmax_b_period(ring, scores_b, dv_b, dk_b, i, masked=False)
     tiles.arrive_slot(ring["keys_read"], 0)
-    tiles.wait_slot(ring["keys_read"], 0, turn)
     tiles.finish_dv(dv_b)
+    tiles.wait_slot(ring["keys_read"], 0, turn)
     tiles.finish_dk(dk_b)
     tiles.stored(block)
     tiles.arrive_slot(ring["keys_empty"], 0)

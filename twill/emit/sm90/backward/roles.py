@@ -100,13 +100,22 @@ class HopperBackwardRole(RolePrinter):
         # reductions of this work tile go on beside the next; what they read is waited for where it is written again
         yield '    tiles.arrive_slot(ring["keys_read"], 0)'
         if self.accumulates:
+            # V of a sub-tile has been read where none but this role multiplies with it; K makes dQ in others too
+            yield from self._finish("dv" if self._alone_reads_values() else "")
             yield '    tiles.wait_slot(ring["keys_read"], 0, turn)'
-            for s in self.family.subtiles:
-                for name in FRAGMENT.values():
-                    if f"{name}_{LETTERS[s]}" in self.tiles:
-                        yield f"    tiles.finish_{name}({name}_{LETTERS[s]})"
+            yield from self._finish("dk" if self._alone_reads_values() else "dv", "dk")
             yield "    tiles.stored(block)"
         yield '    tiles.arrive_slot(ring["keys_empty"], 0)'
+
+    def _finish(self, *names: str) -> Iterator[str]:
+        for s in self.family.subtiles:
+            for name in dict.fromkeys(names):
+                if f"{name}_{LETTERS[s]}" in self.tiles:
+                    yield f"    tiles.finish_{name}({name}_{LETTERS[s]})"
+
+    def _alone_reads_values(self) -> bool:
+        """Whether the MMAs with V of the sub-tiles whose dV it accumulates are its own."""
+        return all(self._has({"mma_dp"}, s) for s in self.family.subtiles if f"dv_{LETTERS[s]}" in self.tiles)
 
     def leave(self) -> Iterator[str]:
         if "reduce_add" in self.executes:

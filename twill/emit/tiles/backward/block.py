@@ -12,10 +12,14 @@ import cutlass.cute as cute
 from cutlass.cute.nvgpu import cpasync
 
 from twill.emit.tiles.barriers import NamedBarrier, RingShape
-from twill.emit.tiles.block import ANNOUNCED, L2_BYTES, WORDS, Buffer, barrier_ends, rings_at, smem_tensor, start_rings
+from twill.emit.tiles.block import ANNOUNCED, SHORT, WORDS, Buffer, barrier_ends, rings_at, smem_tensor, start_rings
 from twill.emit.tiles.head_dims import HeadDims
 
 __all__ = ["Block", "Operands", "Tiles", "Workspace", "enter", "grid", "operands", "workspace_floats", "workspace_of"]
+
+
+SECTION_BYTES = 16 << 20
+"""Rows of heads that are walked together: about a third of L2 (50 MB on an H100 or H200)."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +148,9 @@ def operands(t: Tiles, storage: Mapping[str, Buffer], q: Any, k: Any, v: Any, do
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """A block as its warps see it; ``smem`` holds the schedule's buffers by name, ``section`` heads are walked together."""
+    """A block as its warps see it; ``smem`` holds the schedule's buffers by name, ``section`` heads are walked together;
+    under a causal mask the last ``short_tiles`` tiles of keys of all heads come last, by ``short_section`` heads.
+    """
 
     tiles: Tiles
     dtype: Any
@@ -162,6 +168,8 @@ class Block:
     heads_in_all: Any
     work_tiles: Any
     section: Any
+    short_section: Any
+    short_tiles: Any
     counter: Any
     announced: Any
     softmax_scale: Any
@@ -173,12 +181,21 @@ def grid(t: Tiles, k: Any, sm_count: Any) -> tuple[Any, int, int]:
     return (cutlass.max(cutlass.min(work_tiles, sm_count), cutlass.Int32(1)), 1, 1)
 
 
-def _heads_together(t: Tiles, causal: bool, seqlen_q: Any, group: Any, heads_in_all: Any) -> Any:
-    """How many heads of K and V are walked together, so that their rows of Q and dO stay in L2."""
+def sections(t: Tiles, causal: bool, shape: tuple[Any, Any, Any, Any, Any]) -> tuple[Any, Any]:
+    """How many heads of K and V are walked together, so that their rows of Q, dO and the sum for dQ stay in L2, of long and of short work
+    tiles; ``shape`` as `enter` takes it. The next section begins while the last one ends, so that each has half of L2. Short ones see
+    one part in `SHORT` of the rows.
+    """
     if not causal:
-        return 1
-    row_bytes = cutlass.max(seqlen_q, cutlass.Int32(1)) * ((t.head_dim + t.head_dim_v) * 2) * group
-    return cutlass.min(cutlass.max(cutlass.Int32(L2_BYTES) // row_bytes, cutlass.Int32(1)), heads_in_all)
+        return 1, 1
+    batch, seqlen_q, heads, _, kv_heads = shape
+    row_bytes = (t.head_dim + t.head_dim_v) * 2 + t.columns * 4
+    bytes_of_head = cutlass.max(seqlen_q, cutlass.Int32(1)) * row_bytes * (heads // kv_heads)
+
+    def together(room: int) -> Any:
+        return cutlass.min(cutlass.max(cutlass.Int32(room) // bytes_of_head, cutlass.Int32(1)), kv_heads * batch)
+
+    return together(SECTION_BYTES), together(SHORT * SECTION_BYTES)
 
 
 def _floats(base: Any, buffer: Buffer, count: int) -> Any:
@@ -205,13 +222,13 @@ def enter(
     barriers_begin, barriers_end = -(-barriers_begin // 8) * 8, -(-barriers_end // 8) * 8
     rings = rings_at(base, barriers_begin, barriers)
     key_tiles, heads_in_all = (seqlen_k + (t.keys - 1)) // t.keys, kv_heads * batch
-    section = _heads_together(t, causal, seqlen_q, heads // kv_heads, heads_in_all)
+    section, short_section = sections(t, causal, shape)
     start_rings(rings, warp)
     return Block(
         tiles=t, dtype=dtype, causal=causal, operands=given, smem=smem,
         workspace=workspace_of(t, workspace, batch, seqlen_q, heads, kv_heads), rings=rings, warp=warp, heads=heads, kv_heads=kv_heads,
         seqlen_q=seqlen_q, seqlen_k=seqlen_k, key_tiles=key_tiles, heads_in_all=heads_in_all, work_tiles=key_tiles * heads_in_all,
-        section=section, counter=counter,
+        section=section, short_section=short_section, short_tiles=key_tiles // SHORT, counter=counter,
         announced=cute.make_tensor(cute.recast_ptr(base + barriers_end, dtype=cutlass.Int32), ANNOUNCED * WORDS),
         softmax_scale=softmax_scale,
     )  # fmt: skip

@@ -68,14 +68,23 @@ def _work(b: Block, key_tile: Any, kv_head: Any, batch: Any, first: Any, trips: 
 
 def place_of(b: Block, number: Any) -> Work:
     """The work tile of that number. Heads are walked in sections; within one, the first keys of all its heads come first: under a causal
-    mask most rows see them, and the short ones are left to fill the end.
+    mask most rows see them. Then the last keys of all heads, which few rows see, come as the rest of the forward's do, in sections of
+    their own (`twill.emit.tiles.work.place_of`).
     """
-    span = b.section * b.key_tiles
+    section, base, tiles = b.section, cutlass.Int32(0), b.key_tiles
+    if b.causal:
+        long_tiles = (b.key_tiles - b.short_tiles) * b.heads_in_all
+        short = number >= long_tiles
+        number = cutlass.Int32(cutlass.select_(short, number - long_tiles, number))
+        base = cutlass.Int32(cutlass.select_(short, b.key_tiles - b.short_tiles, 0))
+        tiles = cutlass.Int32(cutlass.select_(short, b.short_tiles, b.key_tiles - b.short_tiles))
+        section = cutlass.Int32(cutlass.select_(short, b.short_section, b.section))
+    span = section * tiles
     behind = number // span
     within = number - behind * span
-    width = cutlass.min(b.section, b.heads_in_all - behind * b.section) if b.causal else 1
-    key_tile = within // width
-    head_in_all = behind * b.section + within % width
+    width = cutlass.min(section, b.heads_in_all - behind * section) if b.causal else 1
+    key_tile = base + within // width
+    head_in_all = behind * section + within % width
     batch = head_in_all // b.kv_heads
     first, count, masked = _span(b, key_tile)
     group = b.workspace.group
