@@ -39,9 +39,10 @@ STORAGE = {
 }
 BARRIERS = {
     # around the loop: keys and values, the number of the next work tile, and where warps meet
-    "keys_full": tiles.RingShape(slots=1, arrivals=1, tx_bytes=65536),
+    "keys_full": tiles.RingShape(slots=1, arrivals=1, tx_bytes=32768),
     "keys_empty": tiles.RingShape(slots=1, arrivals=8),
-    "keys_read": tiles.RingShape(slots=1, arrivals=8),
+    "values_full": tiles.RingShape(slots=1, arrivals=1, tx_bytes=32768),
+    "values_empty": tiles.RingShape(slots=1, arrivals=8),
     "stage_dq1": tiles.NamedBarrier(number=1, threads=128),
     "stage_dq2": tiles.NamedBarrier(number=2, threads=128),
     "work_full": tiles.RingShape(slots=2, arrivals=1),
@@ -124,6 +125,7 @@ def stage_dq1_work(
     dk_a = tiles.begin_work(dk_a, work)
     dq_b = tiles.begin_work(dq_b, work)
     tiles.wait_slot(ring["keys_full"], 0, turn)
+    tiles.wait_slot(ring["values_full"], 0, turn)
     if work.trips > 0:
         tiles.wait(ring["Q_full"], i)
         tiles.mma_qk(scores_a, i)
@@ -155,12 +157,11 @@ def stage_dq1_work(
         tiles.reductions_read(dq_b)
         tiles.stage_dq(dq_b, i - 1)
         tiles.reduce_add(dq_b, i - 1)
-    tiles.arrive_slot(ring["keys_read"], 0)
+    tiles.arrive_slot(ring["keys_empty"], 0)
     tiles.finish_dv(dv_a)
-    tiles.wait_slot(ring["keys_read"], 0, turn)
     tiles.finish_dk(dk_a)
     tiles.stored(block)
-    tiles.arrive_slot(ring["keys_empty"], 0)
+    tiles.arrive_slot(ring["values_empty"], 0)
 
 
 @cute.jit
@@ -225,6 +226,7 @@ def stage_dq2_work(
     dk_b = tiles.begin_work(dk_b, work)
     dq_a = tiles.begin_work(dq_a, work)
     tiles.wait_slot(ring["keys_full"], 0, turn)
+    tiles.wait_slot(ring["values_full"], 0, turn)
     if work.trips > 0:
         tiles.wait(ring["Q_full"], i)
         tiles.mma_qk(scores_b, i)
@@ -257,12 +259,11 @@ def stage_dq2_work(
         tiles.reductions_read(dq_a)
         tiles.stage_dq(dq_a, i - 1)
         tiles.reduce_add(dq_a, i - 1)
-    tiles.arrive_slot(ring["keys_read"], 0)
+    tiles.arrive_slot(ring["keys_empty"], 0)
     tiles.finish_dv(dv_b)
-    tiles.wait_slot(ring["keys_read"], 0, turn)
     tiles.finish_dk(dk_b)
     tiles.stored(block)
-    tiles.arrive_slot(ring["keys_empty"], 0)
+    tiles.arrive_slot(ring["values_empty"], 0)
 
 
 @cute.jit
@@ -313,7 +314,7 @@ def load(block: cutlass.Constexpr) -> None:
 @cute.kernel
 def kernel(
     q_tma: cute.CopyAtom, q: cute.Tensor, k_tma: cute.CopyAtom, k: cute.Tensor, v_tma: cute.CopyAtom, v: cute.Tensor,
-    do_tma: cute.CopyAtom, do: cute.Tensor, dk_tma: cute.CopyAtom, dk: cute.Tensor, dv_tma: cute.CopyAtom, dv: cute.Tensor,
+    do_tma: cute.CopyAtom, do: cute.Tensor, dk_tma: None, dk: cute.Tensor, dv_tma: cute.CopyAtom, dv: cute.Tensor,
     workspace: cute.Tensor, counter: cute.Tensor | None, batch: cutlass.Int32, seqlen_q: cutlass.Int32,
     heads: cutlass.Int32, seqlen_k: cutlass.Int32, kv_heads: cutlass.Int32, softmax_scale: cutlass.Float32,
     causal: cutlass.Constexpr, dtype: cutlass.Constexpr,

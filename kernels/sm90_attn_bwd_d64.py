@@ -39,9 +39,10 @@ STORAGE = {
 }
 BARRIERS = {
     # around the loop: keys and values, the number of the next work tile, and where warps meet
-    "keys_full": tiles.RingShape(slots=1, arrivals=1, tx_bytes=32768),
+    "keys_full": tiles.RingShape(slots=1, arrivals=1, tx_bytes=16384),
     "keys_empty": tiles.RingShape(slots=1, arrivals=12),
-    "keys_read": tiles.RingShape(slots=1, arrivals=12),
+    "values_full": tiles.RingShape(slots=1, arrivals=1, tx_bytes=16384),
+    "values_empty": tiles.RingShape(slots=1, arrivals=8),
     "softmax_a": tiles.NamedBarrier(number=1, threads=128),
     "softmax_b": tiles.NamedBarrier(number=2, threads=128),
     "stage_dq": tiles.NamedBarrier(number=3, threads=128),
@@ -118,6 +119,7 @@ def softmax_a_work(
     dv_a = tiles.begin_work(dv_a, work)
     dk_a = tiles.begin_work(dk_a, work)
     tiles.wait_slot(ring["keys_full"], 0, turn)
+    tiles.wait_slot(ring["values_full"], 0, turn)
     if work.trips > 0:
         tiles.wait(ring["Q_full"], i)
         tiles.mma_qk(scores_a, i)
@@ -143,12 +145,11 @@ def softmax_a_work(
         tiles.wait(ring["dS_a_empty"], i - 1, distance=1)
         tiles.store_ds(scores_a, i - 1)
         tiles.arrive(ring["dS_a_full"], i - 1)
-    tiles.arrive_slot(ring["keys_read"], 0)
+    tiles.arrive_slot(ring["keys_empty"], 0)
     tiles.finish_dv(dv_a)
-    tiles.wait_slot(ring["keys_read"], 0, turn)
     tiles.finish_dk(dk_a)
     tiles.stored(block)
-    tiles.arrive_slot(ring["keys_empty"], 0)
+    tiles.arrive_slot(ring["values_empty"], 0)
 
 
 @cute.jit
@@ -202,16 +203,16 @@ def softmax_b_work(
     dv_b = tiles.begin_work(dv_b, work)
     dk_b = tiles.begin_work(dk_b, work)
     tiles.wait_slot(ring["keys_full"], 0, turn)
+    tiles.wait_slot(ring["values_full"], 0, turn)
     for _ in cutlass.range(0, cutlass.min(work.masked, work.trips), unroll=1):
         softmax_b_period(ring, scores_b, dv_b, dk_b, i, masked=True)
     for _ in cutlass.range(cutlass.min(work.masked, work.trips), work.trips, unroll=1):
         softmax_b_period(ring, scores_b, dv_b, dk_b, i, masked=False)
-    tiles.arrive_slot(ring["keys_read"], 0)
+    tiles.arrive_slot(ring["keys_empty"], 0)
     tiles.finish_dv(dv_b)
-    tiles.wait_slot(ring["keys_read"], 0, turn)
     tiles.finish_dk(dk_b)
     tiles.stored(block)
-    tiles.arrive_slot(ring["keys_empty"], 0)
+    tiles.arrive_slot(ring["values_empty"], 0)
 
 
 @cute.jit
@@ -254,7 +255,6 @@ def stage_dq_work(
     tiles.wait_slot(ring["keys_full"], 0, turn)
     for _ in cutlass.range(0, work.trips, unroll=1):
         stage_dq_period(ring, dq, i)
-    tiles.arrive_slot(ring["keys_read"], 0)
     tiles.arrive_slot(ring["keys_empty"], 0)
 
 
@@ -304,7 +304,7 @@ def load(block: cutlass.Constexpr) -> None:
 @cute.kernel
 def kernel(
     q_tma: cute.CopyAtom, q: cute.Tensor, k_tma: cute.CopyAtom, k: cute.Tensor, v_tma: cute.CopyAtom, v: cute.Tensor,
-    do_tma: cute.CopyAtom, do: cute.Tensor, dk_tma: cute.CopyAtom, dk: cute.Tensor, dv_tma: cute.CopyAtom, dv: cute.Tensor,
+    do_tma: cute.CopyAtom, do: cute.Tensor, dk_tma: None, dk: cute.Tensor, dv_tma: cute.CopyAtom, dv: cute.Tensor,
     workspace: cute.Tensor, counter: cute.Tensor | None, batch: cutlass.Int32, seqlen_q: cutlass.Int32,
     heads: cutlass.Int32, seqlen_k: cutlass.Int32, kv_heads: cutlass.Int32, softmax_scale: cutlass.Float32,
     causal: cutlass.Constexpr, dtype: cutlass.Constexpr,

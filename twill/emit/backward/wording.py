@@ -32,7 +32,7 @@ class _Backward(Wording):
 
     def kernel_parameters(self, plan: Plan) -> Iterator[str]:
         yield "    q_tma: cute.CopyAtom, q: cute.Tensor, k_tma: cute.CopyAtom, k: cute.Tensor, v_tma: cute.CopyAtom, v: cute.Tensor,"
-        yield "    do_tma: cute.CopyAtom, do: cute.Tensor, dk_tma: cute.CopyAtom, dk: cute.Tensor, dv_tma: cute.CopyAtom, dv: cute.Tensor,"
+        yield "    do_tma: cute.CopyAtom, do: cute.Tensor, dk_tma: None, dk: cute.Tensor, dv_tma: cute.CopyAtom, dv: cute.Tensor,"
         yield "    workspace: cute.Tensor, counter: cute.Tensor | None, batch: cutlass.Int32, seqlen_q: cutlass.Int32,"
         yield "    heads: cutlass.Int32, seqlen_k: cutlass.Int32, kv_heads: cutlass.Int32, softmax_scale: cutlass.Float32,"
         yield "    causal: cutlass.Constexpr, dtype: cutlass.Constexpr,"

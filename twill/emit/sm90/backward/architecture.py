@@ -12,7 +12,7 @@ from twill.emit.expansion import Expansion
 from twill.emit.families import Family
 from twill.emit.launch import Launch, launch
 from twill.emit.plan import Architecture, Named, Plan, Ring
-from twill.emit.sm90.backward.roles import HopperBackwardRole, readers_of_keys, released_by_own_reduction
+from twill.emit.sm90.backward.roles import HopperBackwardRole, readers_of_keys, readers_of_values, released_by_own_reduction
 from twill.lower import Barrier, Execute, WarpProgram
 
 __all__ = ["HOPPER_BACKWARD"]
@@ -55,6 +55,13 @@ class _HopperBackward(Architecture):
         if request.divides == "columns":
             raise EmitError("parts of dQ that divide its columns cannot be emitted yet", "solve the graph with --set dq_parts=1")
         for role in program.roles:
+            of = {
+                k: {request.subtile[x.op] for x in role.body if isinstance(x, Execute) and request.kinds[x.op] == k}
+                for k in ("mma_dp", "mma_dv")
+            }
+            if of["mma_dp"] != of["mma_dv"]:
+                text = f"role {role.name} makes dP and dV of different sub-tiles: the place of V would be taken while others read it"
+                raise EmitError(text, "solve it with other --groups")
             kinds = {request.kinds[x.op] for x in role.body if isinstance(x, Execute)}
             if kinds != {"tma_load"} and role.warps != 4:
                 raise EmitError(f"role {role.name} has {role.warps} warps; its operations take 4", "solve it with --with local-registers")
@@ -90,11 +97,12 @@ class _HopperBackward(Architecture):
         yield "dPsum", (end + stride * buffers["Q"].stages, stride, buffers["dO"].stages)
 
     def rings(self, plan: Plan) -> Iterator[tuple[str, Ring | Named]]:
-        q, roles = plan.request, readers_of_keys(plan.program, plan.request)
-        warps = sum(r.warps for r in roles)
-        yield "keys_full", Ring(1, 1, q.keys * (q.columns + q.columns_v) * 2)
-        yield "keys_empty", Ring(1, warps)
-        yield "keys_read", Ring(1, warps)
+        q = plan.request
+        of_keys, of_values = (sum(r.warps for r in f(plan.program, q)) for f in (readers_of_keys, readers_of_values))
+        yield "keys_full", Ring(1, 1, q.keys * q.columns * 2)
+        yield "keys_empty", Ring(1, of_keys)
+        yield "values_full", Ring(1, 1, q.keys * q.columns_v * 2)
+        yield "values_empty", Ring(1, of_values)
         holders = [r for r in plan.program.roles if r.warps == 4]
         for n, role in enumerate(holders):
             yield role.name, Named(plan.launch.first_barrier + n, 32 * role.warps)

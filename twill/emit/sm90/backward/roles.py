@@ -11,10 +11,11 @@ from twill.emit.plan import Plan
 from twill.emit.roles import LETTERS, RolePrinter, load_call
 from twill.lower import Arrive, Execute, Role, Wait, WaitOwn, WarpProgram
 
-__all__ = ["HopperBackwardRole", "readers_of_keys", "released_by_own_reduction"]
+__all__ = ["HopperBackwardRole", "readers_of_keys", "readers_of_values", "released_by_own_reduction"]
 
 OF_SCORES = frozenset({"mma_qk", "mma_dp", "exp2", "convert", "dscore", "store_ds"})
-READ_KEYS = frozenset({"mma_qk", "mma_dp", "mma_dq"})
+READ_KEYS = frozenset({"mma_qk", "mma_dq"})
+READ_VALUES = frozenset({"mma_dp", "mma_dv"})
 MEETING = frozenset({"store_ds", "stage_dq"})
 """Kinds of ops at the end of which the four warps of a role meet: what they wrote is there for asynchronous readers."""
 AHEAD = {"exp2": "read_lse", "dscore": "read_dpsum"}
@@ -35,6 +36,11 @@ def _ops(role: Role) -> list[str]:
 def readers_of_keys(program: WarpProgram, request: AttentionBackward) -> list[Role]:
     """Roles whose MMAs read K or V."""
     return [r for r in program.roles if any(request.kinds[op] in READ_KEYS for op in _ops(r))]
+
+
+def readers_of_values(program: WarpProgram, request: AttentionBackward) -> list[Role]:
+    """Roles that multiply with V, or take its place for dV."""
+    return [r for r in program.roles if any(request.kinds[op] in READ_VALUES for op in _ops(r))]
 
 
 def released_by_own_reduction(program: WarpProgram, request: AttentionBackward) -> frozenset[str]:
@@ -60,8 +66,8 @@ class HopperBackwardRole(RolePrinter):
         self.own_reductions = released_by_own_reduction(plan.program, plan.request)
         super().__init__(plan, family)
         self.peeked = tuple(b for b in self.peeked if b not in self.own_reductions)
-        self.accumulates = bool(self.executes & FRAGMENT.keys())
         self.reads_keys = bool(self.executes & READ_KEYS)
+        self.reads_values = bool(self.executes & READ_VALUES)
         self.unguarded = frozenset(self._stores_without_meeting())
 
     def fragments(self) -> Iterator[tuple[str, str]]:
@@ -93,29 +99,20 @@ class HopperBackwardRole(RolePrinter):
             yield f"    {name} = tiles.begin_work({name}, work)"
         if self.reads_keys:
             yield '    tiles.wait_slot(ring["keys_full"], 0, turn)'
+        if self.reads_values:
+            yield '    tiles.wait_slot(ring["values_full"], 0, turn)'
 
     def end(self) -> Iterator[str]:
-        if not self.reads_keys:
-            return
         # reductions of this work tile go on beside the next; what they read is waited for where it is written again
-        yield '    tiles.arrive_slot(ring["keys_read"], 0)'
-        if self.accumulates:
-            # V of a sub-tile has been read where none but this role multiplies with it; K makes dQ in others too
-            yield from self._finish("dv" if self._alone_reads_values() else "")
-            yield '    tiles.wait_slot(ring["keys_read"], 0, turn)'
-            yield from self._finish("dk" if self._alone_reads_values() else "dv", "dk")
-            yield "    tiles.stored(block)"
-        yield '    tiles.arrive_slot(ring["keys_empty"], 0)'
-
-    def _finish(self, *names: str) -> Iterator[str]:
+        if self.reads_keys:
+            yield '    tiles.arrive_slot(ring["keys_empty"], 0)'
         for s in self.family.subtiles:
-            for name in dict.fromkeys(names):
+            for name in FRAGMENT.values():
                 if f"{name}_{LETTERS[s]}" in self.tiles:
                     yield f"    tiles.finish_{name}({name}_{LETTERS[s]})"
-
-    def _alone_reads_values(self) -> bool:
-        """Whether the MMAs with V of the sub-tiles whose dV it accumulates are its own."""
-        return all(self._has({"mma_dp"}, s) for s in self.family.subtiles if f"dv_{LETTERS[s]}" in self.tiles)
+        if self.reads_values:
+            yield "    tiles.stored(block)"
+            yield '    tiles.arrive_slot(ring["values_empty"], 0)'
 
     def leave(self) -> Iterator[str]:
         if "reduce_add" in self.executes:

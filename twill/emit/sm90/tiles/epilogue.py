@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import cutlass
 import cutlass.cute as cute
 from cutlass.cute.nvgpu import warp
 
 from twill.emit.sm90.tiles.block import ROWS
+from twill.emit.sm90.tiles.direct import row_words, store_row
 from twill.emit.sm90.tiles.maximum import NEVER, quad
 from twill.emit.sm90.tiles.mma import WARPGROUP, Consumer, _pv
 from twill.emit.tiles.block import partition
-from twill.emit.tiles.words import pack
 
 __all__ = ["finish", "finish_directly", "leave"]
 
 LN_2 = 0.6931471805599453
-VECTOR = 4
-"""Elements of a store from registers."""
 
 
 @cute.jit
@@ -86,46 +82,18 @@ def finish(x: Consumer, barrier_id: int) -> None:
     _store_tile(x, to[None, x.work.first_row // ROWS], source)
 
 
-def _store_words(x: Consumer, words: Any, out: Any, place: Any) -> None:
-    """Two words to the four elements of a row that are ``place`` times four behind its first."""
-    values = cute.make_tensor(cute.recast_ptr(words, dtype=x.block.dtype), VECTOR)
-    cute.autovec_copy(values, cute.local_tile(out, (VECTOR,), (place,)))
-
-
-@cute.jit
-def _store_if_even(x: cutlass.Constexpr, words: cute.Tensor, out: cute.Tensor, place: cutlass.Int32, odd: cutlass.Int32) -> None:
-    """The last two words, which for odd threads lie beyond the head dim."""
-    if odd == 0:
-        _store_words(x, words.iterator + (cute.size(words) - 2), out, place)
-
-
 @cute.jit
 def _store_row(x: cutlass.Constexpr, row: cutlass.Constexpr, words: cute.Tensor, odd: cutlass.Int32) -> None:
     b, lane = x.block, x.thread % 32
     position = x.work.first_row + (x.thread // 32) * 16 + lane // 4 + 8 * row
     if x.work.first_row >= 0 and position < b.seqlen_q:
         out = b.operands.o[1][position, None, x.work.head, x.work.batch]
-        place = 2 * odd + (lane % 4) // 2
-        pairs = b.tiles.columns_v // 16
-        for pair in cutlass.range_constexpr(b.tiles.head_dim_v // 16):
-            _store_words(x, words.iterator + 2 * pair, out, 4 * pair + place)
-        if cutlass.const_expr(b.tiles.head_dim_v % 16):
-            _store_if_even(x, words, out, 4 * (pairs - 1) + place, odd)
+        store_row(words, b.dtype, out, b.tiles.head_dim_v, lane, odd)
 
 
 def finish_directly(x: Consumer) -> None:
-    """As `finish`, but from registers to global memory, with neither SMEM nor a barrier.
-
-    A quad of threads has eight elements of a row, two each. Neighbours exchange halves of two such groups, so that each stores four
-    elements at once and the quad whole sectors of 32 bytes.
-    """
+    """As `finish`, but from registers to global memory, with neither SMEM nor a barrier."""
     b, odd = x.block, x.thread % 2
     _quotient(x)
     for row in range(2):
-        words = cute.make_rmem_tensor(b.tiles.columns_v // 8, cutlass.Int32)
-        for pair in range(b.tiles.columns_v // 16):
-            low, high = (pack(x.o[8 * pair + 4 * g + 2 * row], x.o[8 * pair + 4 * g + 2 * row + 1], b.dtype) for g in range(2))
-            got = cute.arch.shuffle_sync_bfly(cutlass.Int32(cutlass.select_(odd == 1, low, high)), offset=1)
-            words[2 * pair] = cutlass.Int32(cutlass.select_(odd == 1, got, low))
-            words[2 * pair + 1] = cutlass.Int32(cutlass.select_(odd == 1, high, got))
-        _store_row(x, row, words, odd)
+        _store_row(x, row, row_words(x.o, row, b.tiles.columns_v, b.dtype, odd), odd)

@@ -73,7 +73,9 @@ class Tiles(HeadDims, ABC):
 
 @dataclass(frozen=True, eq=False)
 class Operands:
-    """What the kernel takes as arguments: a TMA atom and a TMA tensor each."""
+    """What the kernel takes as arguments: a TMA atom and a TMA tensor each; dK, which is stored from registers, has no atom and a tensor
+    of its elements.
+    """
 
     q: tuple[Any, Any]
     k: tuple[Any, Any]
@@ -133,16 +135,18 @@ def operands(t: Tiles, storage: Mapping[str, Buffer], q: Any, k: Any, v: Any, do
     layouts = t.layouts(q.element_type, {name: b.stages for name, b in storage.items()})
     load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
 
+    def view(tensor: Any) -> Any:
+        return cute.make_tensor(tensor.iterator, cute.select(tensor.layout, mode=[1, 3, 2, 0]))
+
     def atom(op: Any, tensor: Any, name: str, tile: tuple[int, int]) -> tuple[Any, Any]:
-        view = cute.make_tensor(tensor.iterator, cute.select(tensor.layout, mode=[1, 3, 2, 0]))
-        made, coordinates = cpasync.make_tiled_tma_atom(op, view, cute.slice_(layouts[name], (None, None, 0)), tile)
+        made, coordinates = cpasync.make_tiled_tma_atom(op, view(tensor), cute.slice_(layouts[name], (None, None, 0)), tile)
         return made, coordinates
 
     rows, keys = (t.queries, t.columns), (t.sub_keys, t.columns)
     rows_v, keys_v = (t.queries, t.columns_v), (t.sub_keys, t.columns_v)
     return Operands(
         atom(load, q, "Q", rows), atom(load, k, "K", keys), atom(load, v, "V", keys_v), atom(load, do, "dO", rows_v),
-        atom(store, dk, "K", keys), atom(store, dv, "V", keys_v),
+        (None, view(dk)), atom(store, dv, "V", keys_v),
     )  # fmt: skip
 
 

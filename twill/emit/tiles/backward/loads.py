@@ -31,7 +31,7 @@ class Loader:
 def prefetch(b: Block) -> None:
     """Fetch the descriptors of all operands."""
     given = b.operands
-    for atom, _ in (given.q, given.k, given.v, given.do, given.dk, given.dv):
+    for atom, _ in (given.q, given.k, given.v, given.do, given.dv):
         cpasync.prefetch_descriptor(atom)
 
 
@@ -40,17 +40,23 @@ def loader(b: Block, work: Work) -> Loader:
     return Loader(b, work)
 
 
-def load_keys(b: Block, turn: Iteration, number: Any) -> None:
-    """K and V of a work tile, once those of the one before have been used and its dK and dV been stored from their place."""
-    work, t, full, empty = place_of(b, number), b.tiles, b.rings["keys_full"], b.rings["keys_empty"]
-    cute.arch.mbarrier_wait(empty.pointer, place(turn - 1, 1)[1])
+def _load_keys(b: Block, work: Work, name: str, operand: tuple[Any, Any], columns: int, full: Ring) -> None:
+    t = b.tiles
     with cute.arch.elect_one():
         cute.arch.mbarrier_arrive_and_expect_tx(full.pointer, full.tx_bytes)
-    for name, operand, columns in (("K", b.operands.k, t.columns), ("V", b.operands.v, t.columns_v)):
-        tiled = cute.local_tile(operand[1][None, None, work.kv_head, work.batch], (t.sub_keys, columns), (None, 0))
-        to, source = partition(operand[0], b.smem[name], tiled)
-        for s in range(t.subtiles):
-            cute.copy(operand[0], source[None, work.key_tile * t.subtiles + s], to[None, s], tma_bar_ptr=full.pointer)
+    tiled = cute.local_tile(operand[1][None, None, work.kv_head, work.batch], (t.sub_keys, columns), (None, 0))
+    to, source = partition(operand[0], b.smem[name], tiled)
+    for s in range(t.subtiles):
+        cute.copy(operand[0], source[None, work.key_tile * t.subtiles + s], to[None, s], tma_bar_ptr=full.pointer)
+
+
+def load_keys(b: Block, turn: Iteration, number: Any) -> None:
+    """K and V of a work tile: K once all MMAs with that of the one before are over, V once dV has been stored from its place."""
+    work, last = place_of(b, number), place(turn - 1, 1)[1]
+    cute.arch.mbarrier_wait(b.rings["keys_empty"].pointer, last)
+    _load_keys(b, work, "K", b.operands.k, b.tiles.columns, b.rings["keys_full"])
+    cute.arch.mbarrier_wait(b.rings["values_empty"].pointer, last)
+    _load_keys(b, work, "V", b.operands.v, b.tiles.columns_v, b.rings["values_full"])
 
 
 def _load(x: Loader, name: str, operand: tuple[Any, Any], columns: int, statistic: str, values: Any, i: Iteration, full: Ring) -> None:

@@ -1,14 +1,13 @@
-"""After the loop: dV and dK through SMEM, in the place of V and K, and TMA stores."""
+"""After the loop: dV through SMEM, in the place of V, and a TMA store; dK straight from registers, so that the next K may come."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import cutlass
 import cutlass.cute as cute
 from cutlass.cute.nvgpu import warp
 
-from twill.emit.sm90.backward.tiles.fragments import Accumulator, dk_mma, dv_mma
+from twill.emit.sm90.backward.tiles.fragments import Accumulator, dv_mma
+from twill.emit.sm90.tiles.direct import row_words, store_row
 from twill.emit.tiles.backward.block import Block
 from twill.emit.tiles.barriers import meet
 from twill.emit.tiles.block import partition
@@ -23,31 +22,38 @@ def _store(x: cutlass.Constexpr, operand: cutlass.Constexpr, to: cute.Tensor, so
         cute.arch.cp_async_bulk_commit_group()
 
 
-def _finish(x: Accumulator, mma: Any, place: str, operand: tuple[Any, Any], columns: int) -> None:
-    b, t = x.block, x.block.tiles
+def finish_dv(x: Accumulator) -> None:
+    """Store dV of the sub-tile from the place of its V, which nobody reads any more."""
+    b, t, operand = x.block, x.block.tiles, x.block.operands.dv
     narrow = cute.make_rmem_tensor(x.sum.layout, b.dtype)
     narrow.store(x.sum.load().to(b.dtype))
     atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), b.dtype)
-    copy = cute.make_tiled_copy_C(atom, mma).get_slice(x.thread)
-    staged = b.smem[place][None, None, x.subtile]
+    copy = cute.make_tiled_copy_C(atom, dv_mma(b)).get_slice(x.thread)
+    staged = b.smem["V"][None, None, x.subtile]
     cute.copy(atom, copy.retile(narrow), copy.partition_D(staged))
     cute.arch.fence_view_async_shared()
     meet(x.meeting)
-    out = cute.local_tile(operand[1][None, None, x.work.kv_head, x.work.batch], (t.sub_keys, columns), (None, 0))
+    out = cute.local_tile(operand[1][None, None, x.work.kv_head, x.work.batch], (t.sub_keys, t.columns_v), (None, 0))
     source, to = partition(operand[0], staged, out)
     _store(x, operand, to[None, x.work.key_tile * t.subtiles + x.subtile], source)
 
 
-def finish_dv(x: Accumulator) -> None:
-    """Store dV of the sub-tile from the place of its V, which nobody reads any more."""
-    _finish(x, dv_mma(x.block), "V", x.block.operands.dv, x.block.tiles.columns_v)
+@cute.jit
+def _store_row(x: cutlass.Constexpr, row: cutlass.Constexpr, words: cute.Tensor, odd: cutlass.Int32) -> None:
+    b, lane = x.block, x.thread % 32
+    position = x.work.key_tile * b.tiles.keys + x.subtile * b.tiles.sub_keys + (x.thread // 32) * 16 + lane // 4 + 8 * row
+    if position < b.seqlen_k:
+        out = b.operands.dk[1][position, None, x.work.kv_head, x.work.batch]
+        store_row(words, b.dtype, out, b.tiles.head_dim, lane, odd)
 
 
 def finish_dk(x: Accumulator) -> None:
-    """Store dK, scaled, from the place of K."""
+    """Store dK of the sub-tile, scaled."""
+    b, odd = x.block, x.thread % 2
     for v in range(cute.size(x.sum)):
-        x.sum[v] = x.sum[v] * x.block.softmax_scale
-    _finish(x, dk_mma(x.block), "K", x.block.operands.dk, x.block.tiles.columns)
+        x.sum[v] = x.sum[v] * b.softmax_scale
+    for row in range(2):
+        _store_row(x, row, row_words(x.sum, row, b.tiles.columns, b.dtype, odd), odd)
 
 
 def stored(b: Block) -> None:
