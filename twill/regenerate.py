@@ -38,23 +38,30 @@ class Case:
     head_dim: int
     head_dim_v: int | None = None
     registers: int | None = None
+    tile: str | None = None
+    """Queries by keys, where it is not the tile that the graph takes by itself."""
 
     @property
     def name(self) -> str:
-        """``sm100_attn_bwd_d192_dv128``, the file name without ``.json``."""
-        return f"{self.arch}_{self.graph}_d{self.head_dim}" + (f"_dv{self.head_dim_v}" if self.head_dim_v else "")
+        """``sm100_attn_bwd_d192_dv128``, the file name without ``.json``; ``_q64`` behind it names the queries of a tile of its own."""
+        dims = f"d{self.head_dim}" + (f"_dv{self.head_dim_v}" if self.head_dim_v else "")
+        return f"{self.arch}_{self.graph}_{dims}" + (f"_q{self.tile.partition('x')[0]}" if self.tile else "")
 
     @property
     def arguments(self) -> SolveArguments:
         """What one would type after ``twill solve``."""
-        return SolveArguments(self.graph, arch=self.arch, head_dim=self.head_dim, head_dim_v=self.head_dim_v, registers=self.registers)
+        return SolveArguments(
+            self.graph, arch=self.arch, head_dim=self.head_dim, head_dim_v=self.head_dim_v, registers=self.registers, tile=self.tile
+        )
 
 
 LOOPS = (("sm90", "attn_fwd"), ("sm90", "attn_bwd"), ("sm100", "attn_fwd"), ("sm100", "attn_bwd"), ("sm103", "attn_fwd"))
 FEWER_REGISTERS = {("sm90", "attn_bwd", 64): 192}
 """Limits of registers a thread, by architecture, graph and head dim. At 200 the masked copy of the loop spilled, where LSE is read while
 dS waits to be stored; the order that 192 leave compiles clean, and I grows by 3.3 %."""
-CASES = tuple(Case(arch, graph, d, dv, FEWER_REGISTERS.get((arch, graph, d))) for arch, graph in LOOPS for d, dv in HEAD_DIMS)
+SHORT = (Case("sm90", "attn_bwd", 128, tile="64x128"),)
+"""For short sequences, which smaller tiles cut with less waste (`twill/pytorch/measured.toml`)."""
+CASES = (*(Case(arch, graph, d, dv, FEWER_REGISTERS.get((arch, graph, d))) for arch, graph in LOOPS for d, dv in HEAD_DIMS), *SHORT)
 """All shipped schedules."""
 
 

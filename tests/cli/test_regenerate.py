@@ -20,8 +20,8 @@ FEW = (Case("sm100", "attn_fwd", 128), Case("sm100", "attn_fwd", 192, 128))
 
 def test_names_of_the_cases() -> None:
     of = {case.name for case in CASES}
-    assert len(of) == len(CASES) == 25
-    assert {"sm100_attn_fwd_d128", "sm90_attn_bwd_d192_dv128", "sm103_attn_fwd_d256"} <= of
+    assert len(of) == len(CASES) == 26
+    assert {"sm100_attn_fwd_d128", "sm90_attn_bwd_d192_dv128", "sm103_attn_fwd_d256", "sm90_attn_bwd_d128_q64"} <= of
     assert "sm103_attn_bwd_d128" not in of
 
 

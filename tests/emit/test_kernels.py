@@ -12,7 +12,7 @@ import pytest
 from twill.cli.emit import kernel_of
 
 ROOT = Path(__file__).parents[2]
-BACKWARD = ("sm90_attn_bwd_d64", "sm90_attn_bwd_d96", "sm90_attn_bwd_d128")
+BACKWARD = ("sm90_attn_bwd_d64", "sm90_attn_bwd_d96", "sm90_attn_bwd_d128", "sm90_attn_bwd_d128_q64")
 """Those of the backward that can be emitted and do not spill so far."""
 KERNELS = sorted((ROOT / "kernels").glob("sm*_attn_*.py"))
 

@@ -15,7 +15,7 @@ from twill.emulate.backward import BackwardKernel
 from twill.emulate.gradients import gradients, problem
 from twill.emulate.numbers import Shape
 
-KERNELS = {"sm90_attn_bwd_d64": 64, "sm90_attn_bwd_d96": 96, "sm90_attn_bwd_d128": 128}
+KERNELS = {"sm90_attn_bwd_d64": 64, "sm90_attn_bwd_d96": 96, "sm90_attn_bwd_d128": 128, "sm90_attn_bwd_d128_q64": 128}
 
 
 def _kernel(name: str, causal: bool, folder: Path) -> BackwardKernel:

@@ -15,7 +15,7 @@ import torch
 import twill
 from tests.pytorch.conftest import PaperGpu
 from twill.pytorch import AttentionError, catalogue, kernels, selection
-from twill.pytorch.catalogue import KernelFile, read_kernel
+from twill.pytorch.catalogue import KernelFile, backward_kernels, read_kernel
 from twill.pytorch.selection import Workload, choose, choose_backward, measured, predicted_cycles
 
 ROOT = Path(__file__).parents[2]
@@ -60,7 +60,7 @@ def test_every_head_dim_that_ships_gets_a_kernel_of_that_head_dim(kernel: Kernel
 
 
 def test_measured_lines_name_kernels_that_ship() -> None:
-    assert {name for name, _, _ in measured()} <= {k.name for k in kernels()}
+    assert {name for name, _, _ in measured()} <= {k.name for k in (*kernels(), *backward_kernels())}
     assert len({(name, causal) for name, causal, _ in measured()}) == len(measured())
 
 
@@ -212,3 +212,16 @@ def test_the_users_kernel_of_gradients_goes_first(tmp_path: Path) -> None:
 def test_no_kernel_of_gradients_for_an_architecture() -> None:
     with pytest.raises(AttentionError, match="no kernel for it at head dim 96 on sm42; there are none"):
         choose_backward("sm42", 96, 96)
+
+
+def test_short_sequences_get_smaller_tiles() -> None:
+    """As measured on an H200: up to 4,096 queries under a mask, up to 2,048 without one."""
+    chosen = {
+        (causal, n): choose_backward("sm90", 128, 128, causal, n).name
+        for causal in (False, True)
+        for n in (1, 2048, 2049, 4096, 4097, 16384)
+    }
+    assert {key for key, name in chosen.items() if name == "sm90_attn_bwd_d128_q64"} == {
+        (False, 1), (False, 2048), (True, 1), (True, 2048), (True, 2049), (True, 4096),
+    }  # fmt: skip
+    assert choose_backward("sm90", 128, 128).name == "sm90_attn_bwd_d128"

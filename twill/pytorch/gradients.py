@@ -133,7 +133,7 @@ def _make_plan(
 ) -> BackwardPlan:
     target, shapes = target_of(q.device), shapes_of(q, k, v)
     _refuse_mismatch(shapes, q, o, do, lse)
-    kernel = _kernel(target.arch, shapes.head_dim, shapes.head_dim_v)
+    kernel = choose_backward(target.arch, shapes.head_dim, shapes.head_dim_v, causal, shapes.seqlen_q)
     scale = shapes.head_dim**-0.5
     if 0 in shapes.output or shapes.seqlen_k == 0:
         return BackwardPlan(None, target, (AS_IT_IS,) * 5, True, 0, scale)

@@ -57,15 +57,19 @@ def choose(work: Workload) -> KernelFile:
         raise _none_fits(work, kernels())
     if fits[-1].own:
         return fits[-1]
+    return _fastest(fits, work.causal, work.seqlen_q) or min(fits, key=lambda k: (predicted_cycles(k, work), -k.rows))
+
+
+def _fastest(fits: Sequence[KernelFile], causal: bool, seqlen_q: int) -> KernelFile | None:
+    """The one that was measured to be the fastest, if any was."""
     by_name = {k.name: k for k in fits}
-    lines = [(upto, name) for name, causal, upto in measured() if name in by_name and causal == work.causal and work.seqlen_q <= upto]
-    if lines:
-        return by_name[min(lines)[1]]
-    return min(fits, key=lambda k: (predicted_cycles(k, work), -k.rows))
+    lines = [(upto, name) for name, masked, upto in measured() if name in by_name and masked == causal and seqlen_q <= upto]
+    return by_name[min(lines)[1]] if lines else None
 
 
-def choose_backward(arch: str | None, head_dim: int, head_dim_v: int) -> KernelFile:
-    """The user's latest kernel of gradients that fits, else the shipped one; ``None`` fits every architecture.
+def choose_backward(arch: str | None, head_dim: int, head_dim_v: int, causal: bool = False, seqlen_q: int | None = None) -> KernelFile:
+    """The user's latest kernel of gradients that fits; else the shipped one that was measured to be the fastest for so many queries; else
+    the one of the fewest cycles a score. ``None`` fits every architecture, and stands for a length that is not known yet.
 
     Raises
     ------
@@ -74,7 +78,10 @@ def choose_backward(arch: str | None, head_dim: int, head_dim_v: int) -> KernelF
     there = [k for k in backward_kernels() if arch in (k.arch, None)]
     fits = [k for k in there if (k.head_dim, k.head_dim_v) == (head_dim, head_dim_v)]
     if fits:
-        return fits[-1] if fits[-1].own else min(fits, key=lambda k: k.interval_cycles / (k.rows * k.keys))
+        if fits[-1].own:
+            return fits[-1]
+        known = _fastest(fits, causal, seqlen_q) if seqlen_q is not None else None
+        return known or min(fits, key=lambda k: k.interval_cycles / (k.rows * k.keys))
     dims = ", ".join(_dims(*pair) for pair in sorted({(k.head_dim, k.head_dim_v) for k in there})) or "none"
     where = f" on {arch}" if arch else ""
     raise AttentionError(

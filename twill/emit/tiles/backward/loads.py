@@ -66,9 +66,10 @@ def _load(x: Loader, name: str, operand: tuple[Any, Any], columns: int, statisti
     with cute.arch.elect_one():
         cute.arch.mbarrier_arrive_and_expect_tx(barrier, full.tx_bytes + rows * FLOAT_BYTES)
         load_bytes(b.smem[statistic][None, slot].iterator, values[None, x.work.number + index].iterator, rows * FLOAT_BYTES, barrier)
-    tiled = cute.local_tile(operand[1][None, None, x.work.head(index), x.work.batch], (rows, columns), (None, 0))
+    row_tile, head = x.work.place(index)
+    tiled = cute.local_tile(operand[1][None, None, head, x.work.batch], (rows, columns), (None, 0))
     to, source = partition(operand[0], b.smem[name], tiled)
-    cute.copy(operand[0], source[None, x.work.row_tile(index)], to[None, slot], tma_bar_ptr=barrier)
+    cute.copy(operand[0], source[None, row_tile], to[None, slot], tma_bar_ptr=barrier)
 
 
 def load_q(x: Loader, i: Iteration, full: Ring) -> None:

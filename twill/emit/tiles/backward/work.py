@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import cutlass
+import cutlass.cute as cute
 
 from twill.emit.tiles.backward.block import Block
 from twill.emit.tiles.iteration import Iteration
@@ -33,13 +34,18 @@ class Work:
     diagonal: Any
     group: Any
 
-    def row_tile(self, iteration: Any) -> Any:
-        """The tile of queries of an iteration."""
-        return self.first + iteration // self.group
+    def tiles_before(self, iteration: Any) -> Any:
+        """How many tiles of queries come before that of an iteration: its number by the heads in a group, rounded down.
 
-    def head(self, iteration: Any) -> Any:
-        """The head of Q of an iteration."""
-        return self.kv_head * self.group + iteration % self.group
+        By a reciprocal, which is right for numbers below 2 ** 20: a division of integers takes registers that are not there.
+        """
+        number = cutlass.Float32(iteration) + 0.5
+        return cutlass.Int32(number * cute.arch.rcp_approx(cutlass.Float32(self.group)))
+
+    def place(self, iteration: Any) -> tuple[Any, Any]:
+        """The tile of queries of an iteration, and its head of Q."""
+        before = self.tiles_before(iteration)
+        return self.first + before, self.kv_head * self.group + iteration - before * self.group
 
 
 def _span(b: Block, key_tile: Any) -> tuple[Any, Any, Any]:

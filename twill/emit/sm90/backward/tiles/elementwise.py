@@ -46,15 +46,6 @@ def _query(v: int) -> int:
     return v // 4 * 2 + v % 2
 
 
-def _tiles_before(x: Scores, i: Iteration) -> Any:
-    """How many tiles of queries come before that of an iteration: its number by the heads in a group, rounded down.
-
-    By a reciprocal, which is right for numbers below 2 ** 20: a division of integers takes registers that are not there.
-    """
-    number = cutlass.Float32(index_of(i)) + 0.5
-    return cutlass.Int32(number * cute.arch.rcp_approx(cutlass.Float32(x.work.group)))
-
-
 def _mask(x: Scores, i: Iteration) -> None:
     """Scores of keys past the end, and of those that a query may not see, become -inf."""
     b, t = x.block, x.block.tiles
@@ -64,7 +55,7 @@ def _mask(x: Scores, i: Iteration) -> None:
     # a query sees the key if its column is at least this
     begin = cutlass.Int32(0)
     if b.causal:
-        begin = key - lane % 4 * 2 - x.work.diagonal - _tiles_before(x, i) * t.queries
+        begin = key - lane % 4 * 2 - x.work.diagonal - x.work.tiles_before(index_of(i)) * t.queries
     for half in range(2):
         this = cutlass.Int32(cutlass.select_(left > 8 * half, begin, cutlass.Int32(t.queries)))
         for v in range(2 * half, t.queries // 2, 4):
