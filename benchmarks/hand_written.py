@@ -24,6 +24,7 @@ OURS: dict[str, tuple[int, dict[str, str]]] = {
     "128": (128, {}),
     "128, a quarter polynomials": (128, {"poly_share": "0.25"}),
     "128, pairs of blocks": (128, {"ctas": "2"}),
+    "128, pairs of blocks, a quarter polynomials": (128, {"ctas": "2", "poly_share": "0.25"}),
 }
 
 
