@@ -278,6 +278,16 @@ def test_more_than_32_bits_count_is_refused(gpu: PaperGpu) -> None:
         attention_bwd(q, q, q[:, :5], q[:, :5], q, lse, None, False)
 
 
+def test_more_iterations_than_a_reciprocal_tells_apart_are_refused(gpu: PaperGpu) -> None:
+    rows, heads = selection.choose_backward("sm90", D, D).rows, 64
+    q = torch.zeros(1, 1, 1, D, dtype=torch.bfloat16).expand(1, rows * 2**14, heads, -1)
+    lse = torch.zeros(1, 1, 1).expand(1, heads, q.shape[1])
+    with pytest.raises(
+        AttentionError, match="1048576 tiles of queries share a head of k and v; kernels of gradients count fewer than 1048576"
+    ):
+        attention_bwd(q, q, q[:, :5, :1], q[:, :5, :1], q, lse, None, False)
+
+
 @pytest.mark.parametrize("sizes", [{}, {"seqlen_k": 0}, {"batch": 0}], ids=str)
 @quiet
 def test_opcheck(gpu: PaperGpu, sizes: dict[str, int]) -> None:

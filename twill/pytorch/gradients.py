@@ -23,6 +23,8 @@ __all__ = ["Gradients", "backward", "forget_backward_plans", "refuse_without_bac
 MOST_PLANS = 4096
 MMA_DEPTH = 16
 """Head dims of tiles are rounded up to it."""
+MOST_ITERATIONS = 2**20
+"""Of a work tile of keys: kernels tell tiles of queries and heads of a group apart by a reciprocal (`tiles_before` of their `Work`)."""
 
 Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
@@ -164,3 +166,7 @@ def _refuse_sizes(shapes: Shapes, kernel: KernelFile) -> None:
     for name, count in counted.items():
         if count > MOST:
             raise AttentionError(f"there are {count} {name}; kernels of gradients count at most {MOST}", "call it in parts")
+    iterations = -(-shapes.seqlen_q // kernel.rows) * (shapes.heads // shapes.kv_heads)
+    if iterations >= MOST_ITERATIONS:
+        text = f"{iterations} tiles of queries share a head of k and v; kernels of gradients count fewer than {MOST_ITERATIONS}"
+        raise AttentionError(text, "call it for some of the heads at a time")
