@@ -80,6 +80,26 @@ def keys(block: cutlass.Constexpr) -> None:
         tiles.announce(block, turn, number)
 
 
+@cute.jit
+def count_dq(block: cutlass.Constexpr) -> None:
+    """1 warp beside those of the schedule: says of additions to dQ that they are over, to blocks whose turn is next."""
+    turn, over = tiles.start((1, 2)), tiles.counting()
+    number = tiles.first(block, turn)
+    while number < block.work_tiles:
+        tiles.count_work(block, turn, number, over)
+        number = tiles.following(block, turn, number)
+
+
+@cute.jit
+def order_dq(block: cutlass.Constexpr) -> None:
+    """1 warp beside those of the schedule: lets additions to dQ go when their turn has come."""
+    turn, over = tiles.start((1, 2)), tiles.counting()
+    number = tiles.first(block, turn)
+    while number < block.work_tiles:
+        tiles.keep_turns(block, turn, number, over)
+        number = tiles.following(block, turn, number)
+
+
 def stage_dq1_period(ring: Any, scores_a: Any, dv_a: Any, dk_a: Any, dq_b: Any, i: Any, masked: bool) -> None:
     """A period of stage_dq1 in the steady state."""
     tiles.wait_peeked(ring["Q_full"], i)
@@ -225,6 +245,7 @@ def stage_dq1_work(
     tiles.finish_dk(dk_a)
     tiles.stored(block)
     tiles.arrive_slot(ring["values_empty"], 0)
+    tiles.reductions_over(dq_b)
 
 
 @cute.jit
@@ -327,6 +348,7 @@ def stage_dq2_work(
     tiles.finish_dk(dk_b)
     tiles.stored(block)
     tiles.arrive_slot(ring["values_empty"], 0)
+    tiles.reductions_over(dq_a)
 
 
 @cute.jit
@@ -381,12 +403,14 @@ def kernel(
     do_tma: cute.CopyAtom, do: cute.Tensor, dk_tma: None, dk: cute.Tensor, dv_tma: cute.CopyAtom, dv: cute.Tensor,
     workspace: cute.Tensor, counter: cute.Tensor | None, batch: cutlass.Int32, seqlen_q: cutlass.Int32,
     heads: cutlass.Int32, seqlen_k: cutlass.Int32, kv_heads: cutlass.Int32, softmax_scale: cutlass.Float32,
-    causal: cutlass.Constexpr, dtype: cutlass.Constexpr,
+    causal: cutlass.Constexpr, deterministic: cutlass.Constexpr, dtype: cutlass.Constexpr,
 ) -> None:  # fmt: skip
     """A block: every warp group goes to its role."""
     given = tiles.Operands((q_tma, q), (k_tma, k), (v_tma, v), (do_tma, do), (dk_tma, dk), (dv_tma, dv))
     shape = (batch, seqlen_q, heads, seqlen_k, kv_heads)
-    block = tiles.enter(TILES, STORAGE, BARRIERS, causal, dtype, given, workspace, counter, shape, softmax_scale)
+    block = tiles.enter(
+        TILES, STORAGE, BARRIERS, causal, deterministic, dtype, given, workspace, counter, shape, softmax_scale,
+    )  # fmt: skip
     if block.warp < 4:
         cute.arch.setmaxregister_increase(240)
         stage_dq1(block)
@@ -399,6 +423,11 @@ def kernel(
             load(block)
         if block.warp == 9:
             keys(block)
+        if cutlass.const_expr(deterministic):
+            if block.warp == 10:
+                count_dq(block)
+            if block.warp == 11:
+                order_dq(block)
 
 
 kernel.set_name_prefix("twill_sm90_attn_bwd_d128", remove_cutlass_symbol=True, keep_mangled_name=False)
@@ -408,20 +437,21 @@ kernel.set_name_prefix("twill_sm90_attn_bwd_d128", remove_cutlass_symbol=True, k
 def attn_bwd(
     q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Tensor, do: cute.Tensor, lse: cute.Tensor, dq: cute.Tensor,
     dk: cute.Tensor, dv: cute.Tensor, workspace: cute.Tensor, counter: cute.Tensor | None, softmax_scale: cutlass.Float32,
-    sm_count: cutlass.Int32, causal: cutlass.Constexpr, stream: cuda.CUstream,
+    sm_count: cutlass.Int32, causal: cutlass.Constexpr, deterministic: cutlass.Constexpr, stream: cuda.CUstream,
 ) -> None:  # fmt: skip
     """dQ, dK and dV of O = softmax(Q K^T * softmax_scale) V for dO.
 
     All (batch, seq, heads, dim), dim contiguous; lse (batch, heads, seq). Three kernels: row sums of O * dO and a cleared
-    sum for dQ go into ``workspace`` (fp32, at least `tiles.workspace_floats`), the loop makes dK and dV and adds to that
+    sum for dQ go into ``workspace`` (fp32, at least `tiles.workspace_words`), the loop makes dK and dV and adds to that
     sum, and the last one makes dQ of it. At most ``sm_count`` blocks run the loop. They take work tiles in turn or, given
     a ``counter``, as they come to need them. A counter is one int32 in global memory, 0 before and after; it and the
-    workspace belong to one launch at a time.
+    workspace belong to one launch at a time. ``deterministic`` gradients are the same to the bit in every run: for that,
+    blocks wait for each other, so that without a counter all of them have to run at once.
     """
-    tiles.preprocess(TILES, q, k, o, do, lse, workspace, stream)
+    tiles.preprocess(TILES, q, k, o, do, lse, workspace, deterministic, stream)
     given = tiles.operands(TILES, STORAGE, q, k, v, do, dk, dv)
     kernel(
         *given.q, *given.k, *given.v, *given.do, *given.dk, *given.dv, workspace, counter, q.shape[0], q.shape[1],
-        q.shape[2], k.shape[1], k.shape[2], softmax_scale, causal, q.element_type,
+        q.shape[2], k.shape[1], k.shape[2], softmax_scale, causal, deterministic, q.element_type,
     ).launch(grid=tiles.grid(TILES, k, sm_count), block=(384, 1, 1), smem=tiles.smem_bytes(STORAGE, BARRIERS), stream=stream)  # fmt: skip
     tiles.postprocess(TILES, q, k, dq, workspace, softmax_scale, stream)

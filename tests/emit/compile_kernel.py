@@ -40,7 +40,7 @@ def main(path: str) -> None:
     rest = (None, cutlass.Float32(1.0), cutlass.Int32(132), False, make_fake_stream())
     if hasattr(kernel, "attn_bwd"):
         workspace = make_fake_tensor(cutlass.Float32, (cute.sym_int64(),), (1,), assumed_align=16)
-        compiled = cute.compile(kernel.attn_bwd, q, k, v, o, o, lse, q, k, v, workspace, *rest)
+        compiled = cute.compile(kernel.attn_bwd, q, k, v, o, o, lse, q, k, v, workspace, *rest[:-1], False, rest[-1])
     else:
         compiled = cute.compile(kernel.attn_fwd, q, k, v, o, lse, *rest)
     print(compiled.__ptx__)

@@ -18,11 +18,11 @@ from twill.emulate.numbers import Shape
 KERNELS = {"sm90_attn_bwd_d64": 64, "sm90_attn_bwd_d96": 96, "sm90_attn_bwd_d128": 128, "sm90_attn_bwd_d128_q64": 128}
 
 
-def _kernel(name: str, causal: bool, folder: Path) -> BackwardKernel:
+def _kernel(name: str, causal: bool, folder: Path, deterministic: bool = False) -> BackwardKernel:
     emitted = folder / f"{name}.py"
     emitted.write_text(kernel_of(name), encoding="utf-8")
     file = read(emitted)
-    made = compiled(file, Variant("bf16", causal, True), "sm_90a")
+    made = compiled(file, Variant("bf16", causal, True, deterministic), "sm_90a")
     return BackwardKernel(file.path, made.ptx.read_text(encoding="utf-8"), made.folder / "kernel.o", file.host, file.parameters)
 
 
@@ -47,6 +47,17 @@ def test_gradients_are_right(
     result = _kernel(name, causal, tmp_path).run(_shape(name, causal, *lengths, *heads), scheduler)
     assert not result.findings.errors
     assert result.largest_error < 1
+
+
+@pytest.mark.parametrize("name", ["sm90_attn_bwd_d64", "sm90_attn_bwd_d96", "sm90_attn_bwd_d128_q64"])
+@pytest.mark.parametrize(("causal", "lengths"), [(False, (300, 400)), (True, (333, 520)), (True, (400, 300))])
+def test_deterministic_gradients_are_the_same_whoever_goes_first(name: str, causal: bool, lengths: tuple[int, int], tmp_path: Path) -> None:
+    kernel, shape = _kernel(name, causal, tmp_path, deterministic=True), _shape(name, causal, *lengths, 4, 2)
+    results = [kernel.run(shape, scheduler, sm_count=n) for scheduler, n in (("eager", 1), ("late", 2), ("newest", 3), ("random", 2))]
+    for result in results:
+        assert not result.findings.errors
+        assert result.largest_error < 1
+        assert result.outputs == results[0].outputs
 
 
 def test_the_loop_of_another_mask_is_found_out(tmp_path: Path) -> None:

@@ -40,6 +40,24 @@ def gradient_cases() -> Iterator[Case]:
         yield Case("gradients some", d, dv, causal=True)
         yield Case("gradients stream", d, dv)
         yield Case("gradients graph", d, dv, causal=True)
+        for dtype, causal in product(("bf16", "fp16"), (False, True)):
+            for lengths in ((1, 1), (200, 333), (700, 130), (1000, 1100), (2048, 2048)):
+                kv_heads = KV_HEADS[len(str(lengths)) % len(KV_HEADS)]
+                yield Case("gradients", d, dv, dtype, causal, 4, HEADS, kv_heads, *lengths, detail="ordered")
+        for causal in (False, True):
+            yield Case("gradients ordered", d, dv, causal=causal, batch=6, kv_heads=3, seqlen_k=1100, detail="ordered", timeout_s=120.0)
+            yield Case(
+                "gradients ordered",
+                d,
+                dv,
+                causal=causal,
+                heads=2,
+                kv_heads=2,
+                seqlen_q=4096,
+                seqlen_k=4096,
+                detail="ordered",
+                timeout_s=120.0,
+            )
     for check in ("gradients compiled", "gradients compiled graphs"):
         yield Case(check, *head_dims()[0], causal=True, timeout_s=240.0)
     d, dv = head_dims()[0]

@@ -15,6 +15,9 @@ from twill.bench.gradients import judge_gradients
 __all__ = ["GRADIENT_CHECKS"]
 
 REPEATS = 200
+ORDERED_REPEATS = 1000
+ORDERED = "ordered"
+"""Detail of cases whose gradients are to be the same to the bit in every run."""
 CLOSE = 2.0**-6
 """Of the largest: what another order of adding up dQ, and rounding, may change in gradients that are not judged themselves."""
 Found = dict[str, object]
@@ -34,17 +37,18 @@ def _wanted(*operands: torch.Tensor) -> list[torch.Tensor]:
     return [x.detach().requires_grad_() for x in operands]
 
 
-def _step(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, do: torch.Tensor, causal: bool, scale: float | None = None) -> Any:
+def _step(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, do: torch.Tensor, causal: bool, scale: float | None = None,
+          ordered: bool = False) -> Any:  # fmt: skip
     """Output and gradients, in memory that is likely to have held NaN."""
     given = _wanted(q, k, v)
-    o = twill.attention(*given, softmax_scale=scale, causal=causal)
+    o = twill.attention(*given, softmax_scale=scale, causal=causal, deterministic=ordered)
     poison = [torch.full_like(x, torch.nan, memory_format=torch.contiguous_format) for x in (q, k, v)]
     del poison
     return o.detach(), torch.autograd.grad(o, given, do)
 
 
 def _judged(case: Case, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, do: torch.Tensor, scale: float | None = None) -> Found:
-    o, found = _step(q, k, v, do, case.causal, scale)
+    o, found = _step(q, k, v, do, case.causal, scale, case.detail == ORDERED)
     return {**judge_gradients((q, k, v), do, case.head_dim**-0.5 if scale is None else scale, case.causal, o, found)}
 
 
@@ -106,6 +110,26 @@ def repeats(case: Case) -> Found:
     relative = float(apart) / float(first[0].float().abs().max())
     assert relative <= CLOSE, f"dq moved by {relative:.3g} of its largest element"
     return {"repeats": REPEATS, "dq moved by": relative}
+
+
+def ordered(case: Case) -> Found:
+    """Many deterministic backwards, now and then beside another kernel that takes multiprocessors away: all three to the bit, and right."""
+    q, k, v, do = _operands(case)
+    judged = _judged(case, q, k, v, do)
+    given = _wanted(q, k, v)
+    o = twill.attention(*given, causal=case.causal, deterministic=True)
+    first = [x.view(torch.int16) for x in torch.autograd.grad(o, given, do, retain_graph=True)]
+    differing = torch.zeros((), dtype=torch.int64, device=q.device)
+    side, other = torch.cuda.Stream(), torch.randn(2048, 2048, device=q.device, dtype=q.dtype)
+    for n in range(ORDERED_REPEATS):
+        if n % 3 == 0:
+            with torch.cuda.stream(side):
+                other @ other
+        again = torch.autograd.grad(o, given, do, retain_graph=True)
+        for x, y in zip(again, first, strict=True):
+            differing += (x.view(torch.int16) != y).any()
+    assert int(differing) == 0, f"{int(differing)} of {3 * ORDERED_REPEATS} gradients had other bits"
+    return {"repeats": ORDERED_REPEATS, **judged}
 
 
 def some(case: Case) -> Found:
@@ -207,5 +231,5 @@ def launch(case: Case) -> Found:
 GRADIENT_CHECKS: dict[str, Callable[[Case], Found]] = {
     "gradients": values, "gradients hostile": hostile, "gradients layout": layout, "gradients repeats": repeats, "gradients some": some,
     "gradients stream": stream, "gradients graph": graph, "gradients compiled": compiled, "gradients compiled graphs": compiled_graphs,
-    "gradients many elements": many_elements, "gradients launch": launch,
+    "gradients many elements": many_elements, "gradients launch": launch, "gradients ordered": ordered,
 }  # fmt: skip

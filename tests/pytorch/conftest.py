@@ -33,6 +33,7 @@ class Call:
     lse: Any
     scale: float
     sm_count: int
+    deterministic: bool = False
 
 
 @dataclass
@@ -97,9 +98,9 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[PaperGpu]:
     paper = PaperGpu()
 
     @cache
-    def function_of(kernel: Any, dtype: str, causal: bool, lse_wanted: bool) -> Any:
+    def function_of(kernel: Any, dtype: str, causal: bool, lse_wanted: bool, deterministic: bool = False) -> Any:
         if kernel.makes == "attn_bwd":
-            return backward_of(kernel, dtype, causal)
+            return backward_of(kernel, dtype, causal, deterministic)
 
         def f(q: Any, k: Any, v: Any, o: Any, lse: Any, counter: Any, scale: float, sm_count: int) -> None:
             assert counter.dtype == torch.int32 and counter.tolist() == [0]
@@ -112,7 +113,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[PaperGpu]:
 
         return f
 
-    def backward_of(kernel: Any, dtype: str, causal: bool) -> Any:
+    def backward_of(kernel: Any, dtype: str, causal: bool, deterministic: bool) -> Any:
         def f(
             q: Any, k: Any, v: Any, o: Any, do: Any, lse: Any, dq: Any, dk: Any, dv: Any, workspace: Any, counter: Any, scale: float,
             sm_count: int,
@@ -124,8 +125,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[PaperGpu]:
             assert lse.dtype == torch.float32 and lse.stride(2) == 1
             rows = -(-q.shape[1] // kernel.rows) * kernel.rows
             assert workspace.dtype == torch.float32
-            assert workspace.numel() >= q.shape[0] * q.shape[2] * rows * (-(-kernel.head_dim // 16) * 16 + 2)
-            paper.calls.append(Call(kernel.name, (dtype, causal, False), q, k, v, lse, scale, sm_count))
+            assert workspace.numel() > q.shape[0] * q.shape[2] * rows * (-(-kernel.head_dim // 16) * 16 + 2)
+            paper.calls.append(Call(kernel.name, (dtype, causal, False), q, k, v, lse, scale, sm_count, deterministic))
             for into, made in zip((dq, dk, dv), paper.gradients(q, k, v, o, do, lse, scale, causal), strict=True):
                 into.copy_(made)
 

@@ -62,11 +62,11 @@ class EmulatedBackward:
 
     schedulers = Emulated.schedulers
 
-    def __init__(self, path: Path, dtype: Literal["bf16", "fp16"], causal: bool, cache: Path) -> None:
+    def __init__(self, path: Path, dtype: Literal["bf16", "fp16"], causal: bool, deterministic: bool, cache: Path) -> None:
         from twill.build.compiler import compiled
         from twill.build.kernelfile import Variant, read
 
-        made = compiled(read(path), Variant(dtype, causal, False), "sm_90a", cache=cache)
+        made = compiled(read(path), Variant(dtype, causal, False, deterministic), "sm_90a", cache=cache)
         ptx = made.ptx.read_text(encoding="utf-8")
         self.ptx = ptx
         self.kernel = BackwardKernel(path, ptx, made.folder / "kernel.o", made.kernel.host, made.kernel.parameters)
@@ -83,7 +83,7 @@ class EmulatedBackward:
         places = {name: _place(memory, name, x, name in ("dq", "dk", "dv", "workspace")) for name, x in tensors.items()}
         arguments: dict[str, Any] = {name: place[1] for name, place in places.items()}
         arguments |= {"softmax_scale": softmax_scale, "sm_count": sm_count}
-        order = [arguments[name] for name in kernel.parameters if name not in ("causal", "stream")]
+        order = [arguments[name] for name in kernel.parameters if name not in ("causal", "deterministic", "stream")]
         scheduler = self.schedulers[self.calls % len(self.schedulers)]
         self.calls += 1
         for launch in kernel.recorder.launches(kernel.host, order):

@@ -44,10 +44,11 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> Make:
     folder = tmp_path_factory.mktemp("emulated")
 
     @cache
-    def make(path: Path, dtype: Literal["bf16", "fp16"], causal: bool, lse: bool, kind: str = "attn_fwd") -> Emulated | EmulatedBackward:
+    def make(path: Path, dtype: Literal["bf16", "fp16"], causal: bool, lse: bool, kind: str = "attn_fwd",
+             deterministic: bool = False) -> Emulated | EmulatedBackward:  # fmt: skip
         if kind == "attn_fwd":
             return Emulated(path, dtype, causal, lse, folder / "cache")
-        return EmulatedBackward(path, dtype, causal, folder / "cache")
+        return EmulatedBackward(path, dtype, causal, deterministic, folder / "cache")
 
     return make
 
@@ -60,8 +61,9 @@ def gpu(emulated: Make, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for module in (plan, gradients):
         monkeypatch.setattr(module, "target_of", lambda device: Target("sm90", SM_COUNT, -1))
         monkeypatch.setattr(
-            module, "function_of", lambda kernel, dtype, causal, lse: emulated(kernel.path, dtype, causal, lse, kernel.makes)
-        )
+            module, "function_of",
+            lambda kernel, dtype, causal, lse, deterministic=False: emulated(kernel.path, dtype, causal, lse, kernel.makes, deterministic),
+        )  # fmt: skip
         monkeypatch.setattr(module, "counter_of", lambda device: torch.zeros(1, dtype=torch.int32))
     monkeypatch.setattr(plan, "current_device", lambda: -1)
     yield
@@ -104,6 +106,18 @@ def test_gradients(gpu: None, lengths: tuple[int, int]) -> None:
     CHECKS["gradients"](replace(D96, seqlen_q=lengths[0], seqlen_k=lengths[1]))
 
 
+@pytest.mark.parametrize("lengths", [(70, 150), (150, 70)])
+def test_deterministic_gradients(gpu: None, lengths: tuple[int, int]) -> None:
+    """From autograd down: right, and the same bits under each of the schedulers that take turns."""
+    case = replace(D96, seqlen_q=lengths[0], seqlen_k=lengths[1], detail="ordered")
+    CHECKS["gradients"](case)
+    q, k, v = (x.requires_grad_() for x in operands(case))
+    o = twill.attention(q, k, v, causal=True, deterministic=True)
+    first, *others = (torch.autograd.grad(o, (q, k, v), torch.ones_like(o), retain_graph=True) for _ in range(3))
+    for other in others:
+        assert all(torch.equal(x, y) for x, y in zip(first, other, strict=True))
+
+
 @pytest.mark.parametrize("name", ["one of three packed", "part of wider heads", "all expanded"])
 def test_gradients_of_layouts(gpu: None, name: str) -> None:
     CHECKS["gradients layout"](replace(D96, detail=name, heads=2, kv_heads=2, seqlen_q=66, seqlen_k=66))
@@ -114,7 +128,7 @@ def test_gradients_of_layouts(gpu: None, name: str) -> None:
 def test_the_workspace_is_as_large_as_the_kernel_says(kernel: KernelFile, seqlen_q: int) -> None:
     module = importlib.import_module(f"twill.kernels.{kernel.name}")
     shapes = Shapes(3, seqlen_q, 77, 8, 2, kernel.head_dim, kernel.head_dim_v)
-    assert gradients.workspace_floats(kernel, shapes) == module.tiles.workspace_floats(module.TILES, 3, seqlen_q, 8)
+    assert gradients.workspace_words(kernel, shapes) == module.tiles.workspace_words(module.TILES, 3, seqlen_q, 8)
 
 
 @pytest.mark.parametrize("kernel", backward_kernels(), ids=lambda k: k.name)

@@ -193,24 +193,37 @@ def test_no_second_derivative(gpu: PaperGpu) -> None:
         dq.sum().backward()
 
 
-def test_determinism_is_refused(gpu: PaperGpu) -> None:
+@pytest.mark.parametrize("by_operator", [False, True], ids=["straight", "operator"])
+def test_deterministic_gradients_have_a_kernel_of_their_own(gpu: PaperGpu, by_operator: bool) -> None:
     *operands, do = _operands()
     given = [x.clone().requires_grad_() for x in operands]
-    with pytest.raises(AttentionError, match=r"deterministic=True.*no kernel keeps an order yet"):
-        twill.attention(*given, deterministic=True)
-    assert not gpu.calls
+
+    def make(**how: bool) -> torch.Tensor:
+        if by_operator:
+            return torch.ops.twill.attention_fwd_lse(*given, None, False, **how)[0]
+        return twill.attention(*given, **how)
+
+    make().backward(do)
+    assert not gpu.last.deterministic
+    make(deterministic=True).backward(do)
+    assert gpu.last.deterministic
     with torch.no_grad():
         twill.attention(*given, deterministic=True)
+    assert not gpu.last.deterministic, "an output always is"
+
+
+def test_deterministic_where_pytorch_is_told_to_be(gpu: PaperGpu) -> None:
+    *operands, do = _operands()
+    given = [x.clone().requires_grad_() for x in operands]
     o = twill.attention(*given)
     torch.use_deterministic_algorithms(True)
     try:
-        with pytest.raises(AttentionError, match=r"not the same to the bit.*\n.*warn_only=True"):
-            o.backward(do, retain_graph=True)
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        with pytest.warns(UserWarning, match="not the same to the bit"):
-            o.backward(do)
+        o.backward(do, retain_graph=True)
+        assert gpu.last.deterministic
     finally:
         torch.use_deterministic_algorithms(False)
+    o.backward(do)
+    assert not gpu.last.deterministic
 
 
 @pytest.mark.parametrize("compiled", [False, True])

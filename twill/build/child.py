@@ -96,7 +96,8 @@ def _arguments(kernel: ModuleType, request: dict[str, Any]) -> dict[str, Any]:
         "lse": lse if request["lse"] or "do" in request["parameters"] else None,
         "counter": make_fake_tensor(cutlass.Int32, (1,), (1,), assumed_align=4),
         "softmax_scale": cutlass.Float32(1.0), "sm_count": cutlass.Int32(PLACEHOLDER_SM_COUNT),
-        "causal": request["causal"], "stream": make_fake_stream(use_tvm_ffi_env_stream=True),
+        "causal": request["causal"], "deterministic": request["deterministic"],
+        "stream": make_fake_stream(use_tvm_ffi_env_stream=True),
     }  # fmt: skip
 
 

@@ -132,7 +132,8 @@ def _make(kernel: KernelFile, variant: Variant, arch: str, folder: Path) -> None
         request = Path(scratch) / "request.json"
         data = {
             "kernel": str(kernel.path), "host": kernel.host, "parameters": kernel.parameters, "output": str(folder),
-            "dtype": variant.dtype, "causal": variant.causal, "lse": variant.lse, "smem": kernel.smem, "block": kernel.block,
+            "dtype": variant.dtype, "causal": variant.causal, "lse": variant.lse,
+            "deterministic": variant.deterministic, "smem": kernel.smem, "block": kernel.block,
             "path": [str(Path(p).resolve()) for p in sys.path],
         }  # fmt: skip
         request.write_text(json.dumps(data), encoding="utf-8")

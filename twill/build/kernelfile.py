@@ -19,23 +19,44 @@ BUILT_ON = {"sm103": ("sm100",)}
 """Packages of tile operations that others take operations from."""
 
 ARGUMENTS = frozenset(
-    {"q", "k", "v", "o", "lse", "do", "dq", "dk", "dv", "workspace", "counter", "softmax_scale", "sm_count", "causal", "stream"}
+    {
+        "q",
+        "k",
+        "v",
+        "o",
+        "lse",
+        "do",
+        "dq",
+        "dk",
+        "dv",
+        "workspace",
+        "counter",
+        "softmax_scale",
+        "sm_count",
+        "causal",
+        "deterministic",
+        "stream",
+    }
 )
 """Parameters of a host function that the build knows how to supply."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What is fixed when a kernel is compiled: element type, causal mask or not, log-sum-exp written or not."""
+    """What is fixed when a kernel is compiled: element type, causal mask or not, log-sum-exp written or not (forward), gradients the same
+    to the bit in every run or not (backward).
+    """
 
     dtype: Literal["bf16", "fp16"]
     causal: bool
     lse: bool
+    deterministic: bool = False
 
     @property
     def name(self) -> str:
         """As in ``bf16-causal-lse``."""
-        return "-".join([self.dtype, *(["causal"] if self.causal else []), *(["lse"] if self.lse else [])])
+        flags = {"causal": self.causal, "lse": self.lse, "deterministic": self.deterministic}
+        return "-".join([self.dtype, *(name for name, on in flags.items() if on)])
 
 
 @dataclass(frozen=True, slots=True)

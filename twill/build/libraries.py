@@ -56,7 +56,7 @@ def library_in(folder: Path, kernel: Path, variant: Variant, arch: str) -> Path:
     BuildError : the folder has no list, or not this variant for this target, or one made from another text of the kernel file.
     """
     what = f"{kernel.stem} ({variant.name}, {arch})"
-    flags = f"--dtype {variant.dtype}{' --causal' if variant.causal else ''}{' --lse' if variant.lse else ''}"
+    flags = " ".join(["--dtype", *(f"--{flag}" if k else flag for k, flag in enumerate(variant.name.split("-")))])
     remake = f"make it again: `twill build {kernel} {flags} -o {folder}`, or all that ship: `twill build --all -o {folder}`"
     entry = next((e for e in _listed(folder) if (e.kernel, e.variant, e.arch) == (kernel.stem, variant.name, arch)), None)
     if entry is None:

@@ -163,6 +163,9 @@ def build(
     dtype: Annotated[str | None, typer.Option(metavar="bf16|fp16", help="element type of the tensors")] = None,
     causal: Annotated[bool | None, typer.Option("--causal/--no-causal", help="with a causal mask")] = None,
     lse: Annotated[bool | None, typer.Option("--lse/--no-lse", help="also write the log-sum-exp")] = None,
+    deterministic: Annotated[
+        bool | None, typer.Option("--deterministic/--no-deterministic", help="gradients that are the same to the bit in every run")
+    ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="DIR", help="keep PTX, cubin and library here")] = None,
     schedule: Annotated[str | None, typer.Option(metavar="FILE", help="the schedule that the kernel was emitted from")] = None,
     cache: Annotated[str | None, typer.Option(metavar="DIR|off", help="where to cache; otherwise as TWILL_CACHE says")] = None,
@@ -172,7 +175,7 @@ def build(
     """Compile an emitted kernel, on a machine with or without a GPU, and judge its machine code."""
     from twill.cli.build import BuildArguments, build_command
 
-    arguments = BuildArguments(kernel, everything, arch, dtype, causal, lse, schedule, cache)
+    arguments = BuildArguments(kernel, everything, arch, dtype, causal, lse, deterministic, schedule, cache)
     return partial(build_command, arguments, output=output, report=report, as_json=as_json)
 
 
@@ -184,6 +187,7 @@ def emulate(
     kv_heads: Annotated[int | None, typer.Option(help="heads of K and V")] = None,
     batch: Annotated[int, typer.Option(help="batch size")] = 1,
     causal: Annotated[bool, typer.Option("--causal", help="with the causal mask")] = False, dtype: Dtype = "bf16",
+    deterministic: Annotated[bool, typer.Option("--deterministic", help="gradients with their additions in order")] = False,
     schedulers: Annotated[str, typer.Option(metavar="all|NAME,...", help="eager, late, newest, random: who goes next")] = "all",
     seed: Annotated[int, typer.Option(help="seed of the inputs and of the random scheduler")] = 0,
     sm_count: Annotated[int, typer.Option(help="what a persistent kernel is told; few, so that its loop turns")] = 2,
@@ -191,7 +195,7 @@ def emulate(
     """Run an emitted kernel on the CPU from its PTX: wrong values, races, deadlocks, without a GPU."""
     from twill.cli.emulate import EmulateArguments, emulate_command
 
-    given = EmulateArguments(batch, seqlen_q, seqlen_k, heads, kv_heads, causal, dtype or "bf16")
+    given = EmulateArguments(batch, seqlen_q, seqlen_k, heads, kv_heads, causal, dtype or "bf16", deterministic)
     return partial(emulate_command, kernel, given, schedulers=schedulers, seed=seed, sm_count=sm_count)
 
 

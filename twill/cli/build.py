@@ -38,6 +38,7 @@ class BuildArguments:
     dtype: str | None
     causal: bool | None
     lse: bool | None
+    deterministic: bool | None
     schedule: str | None
     cache: str | None
 
@@ -55,7 +56,7 @@ def build_command(arguments: BuildArguments, *, output: Path | None, report: boo
     kernels = _kernels(arguments)
     if output is not None:
         _make_folder(output)
-    jobs = [(kernel, variant) for kernel in kernels for variant in _variants(arguments)]
+    jobs = [(kernel, variant) for kernel in kernels for variant in _variants(arguments, kernel)]
     with ThreadPoolExecutor(_workers(len(jobs))) as pool:
         done = list(pool.map(lambda job: _job(arguments, *job), jobs))
     if output is not None:
@@ -99,12 +100,14 @@ def _kernels(arguments: BuildArguments) -> list[KernelFile]:
     return [file for file in map(read, map(find, names())) if arguments.arch in ARCHITECTURES[file.tiles]]
 
 
-def _variants(arguments: BuildArguments) -> Iterator[Variant]:
+def _variants(arguments: BuildArguments, kernel: KernelFile) -> Iterator[Variant]:
+    """Of a forward kernel with and without log-sum-exp, of a backward one with and without an order of its additions."""
     dtypes: tuple[Literal["bf16", "fp16"], ...] = ("bf16", "fp16")
     chosen = tuple(t for t in dtypes if arguments.dtype in (None, t))
-    causal, lse = (_choices(arguments, given) for given in (arguments.causal, arguments.lse))
-    for dtype, masked, statistics in itertools.product(chosen if arguments.everything else chosen[:1], causal, lse):
-        yield Variant(dtype, masked, statistics)
+    backward = "deterministic" in kernel.parameters
+    masks, further = (_choices(arguments, given) for given in (arguments.causal, arguments.deterministic if backward else arguments.lse))
+    for dtype, causal, more in itertools.product(chosen if arguments.everything else chosen[:1], masks, further):
+        yield Variant(dtype, causal, more and not backward, more and backward)
 
 
 def _choices(arguments: BuildArguments, given: bool | None) -> tuple[bool, ...]:

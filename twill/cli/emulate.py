@@ -24,6 +24,7 @@ class EmulateArguments:
     kv_heads: int | None
     causal: bool
     dtype: str
+    deterministic: bool = False
 
 
 def emulate_command(kernel: str, given: EmulateArguments, *, schedulers: str, seed: int, sm_count: int) -> int:
@@ -49,7 +50,7 @@ def emulate_command(kernel: str, given: EmulateArguments, *, schedulers: str, se
         )
     with Progress("emulate") as progress:
         progress.say("compiling")
-        made = ready(kernel, causal=given.causal, dtype=dtype)
+        made = ready(kernel, causal=given.causal, dtype=dtype, deterministic=given.deterministic)
         shape = shape_of(
             made, given.seqlen_q, given.seqlen_k, causal=given.causal, batch=given.batch, heads=given.heads, kv_heads=kv_heads, dtype=dtype
         )

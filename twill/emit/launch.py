@@ -42,8 +42,8 @@ class Seat:
 class Launch:
     """The block: its warpgroups in order, its threads, the named barrier of each sub-tile's epilogue, and what the frame adds.
 
-    Warp ``queries`` loads Q and shares out work tiles; ``listeners`` warps hear from it. ``o_offset`` is where O is staged in SMEM, if
-    not where Q lies.
+    Warp ``queries`` loads Q and shares out work tiles, and warps behind it are the frame's helpers; ``listeners`` warps of the schedule
+    hear from it. ``o_offset`` is where O is staged in SMEM, if not where Q lies.
     """
 
     seats: tuple[Seat, ...]
@@ -54,9 +54,9 @@ class Launch:
     o_offset: int | None
 
 
-def launch(program: WarpProgram, machine: Machine, named: int, o_bytes: int | None) -> Launch:
-    """Seat the roles, with ``named`` named barriers around the loop. What the requests leave of the register file is shared out among the
-    roles that hold tiles.
+def launch(program: WarpProgram, machine: Machine, named: int, o_bytes: int | None, helpers: int = 0) -> Launch:
+    """Seat the roles, with ``named`` named barriers around the loop, and so many ``helpers`` of the frame. What the requests leave of the
+    register file is shared out among the roles that hold tiles.
 
     The schedule's request counts tiles and statistics; addresses, masks and the second copy of the loop for masked tiles come on
     top, and registers that nobody asked for would be lost.
@@ -100,19 +100,21 @@ def launch(program: WarpProgram, machine: Machine, named: int, o_bytes: int | No
         tuple(seats),
         threads,
         ids.take("epilogue"),
-        _free_warp(seats),
+        _free_warp(seats, 1 + helpers),
         listeners,
         None if o_bytes is None else _o_offset(program, machine, o_bytes),
     )
 
 
-def _free_warp(seats: Sequence[Seat]) -> int:
-    """A warp without a role, beside warps that hold no tiles."""
+def _free_warp(seats: Sequence[Seat], count: int) -> int:
+    """The first of so many warps without a role, beside warps that hold no tiles."""
     for seat in seats:
         used = sum(r.warps for r, _ in seat.roles)
-        if used % WARPGROUP:
+        if used % WARPGROUP and seat.first_warp + used + count <= seat.end_warp:
             return seat.first_warp + used
-    raise EmitError("no warp is left that could load Q and share out work tiles", "solve it with fewer groups")
+    raise EmitError(
+        f"no {count} warps are left that could share out work tiles and do what else is around the loop", "solve it with fewer groups"
+    )
 
 
 def _o_offset(program: WarpProgram, machine: Machine, o_bytes: int) -> int | None:

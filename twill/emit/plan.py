@@ -13,7 +13,7 @@ from twill.emit.families import Family
 from twill.emit.launch import Launch
 from twill.lower import Barrier, WarpProgram
 
-__all__ = ["Architecture", "Named", "Plan", "Ring", "Wording"]
+__all__ = ["Architecture", "Helper", "Named", "Plan", "Ring", "Wording"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,14 @@ class Named:
     threads: int
 
 
+@dataclass(frozen=True, slots=True)
+class Helper:
+    """A warp beside those of the schedule: its function."""
+
+    name: str
+    lines: tuple[str, ...]
+
+
 class Wording(ABC):
     """What the file of one loop says around its roles: its title, the warp of the frame, kernel and host function.
 
@@ -46,6 +54,7 @@ class Wording(ABC):
     masks_one : whether without a causal mask only the first iteration has to.
     around : what the barriers around the loop are for, behind "around the loop: ".
     order : what an op of i - 1 belongs to.
+    helped : the argument of the kernel where that has to be true for the helpers to be there.
     """
 
     graph: str
@@ -56,6 +65,12 @@ class Wording(ABC):
     masks_one: bool
     around: str
     order: str
+    helped: str = ""
+
+    @property
+    def helpers(self) -> Sequence[Helper]:
+        """Further warps beside those of the schedule, for some variants of the kernel."""
+        return ()
 
     @abstractmethod
     def title(self, plan: Plan) -> str:

@@ -125,6 +125,12 @@ def _frame_text(plan: Plan) -> Iterator[str]:
     yield "        tiles.announce(block, turn, number)"
     for call in plan.architecture.at_last():
         yield f"    tiles.{call}(block)"
+    for helper in wording.helpers:
+        yield ""
+        yield ""
+        yield "@cute.jit"
+        yield f"def {helper.name}(block: cutlass.Constexpr) -> None:"
+        yield from (f"    {line}" for line in helper.lines)
 
 
 def _kernel(plan: Plan) -> Iterator[str]:
@@ -174,6 +180,17 @@ def _seats(plan: Plan) -> Iterator[str]:
             for condition, call in (("block.member == 0", name), ("block.member != 0", "tiles.listen")):
                 yield f"        if (block.warp == {warp}) & ({condition}):"
                 yield f"            {call}(block)"
+        yield from _helpers(plan, seat.first_warp, seat.end_warp)
+
+
+def _helpers(plan: Plan, first: int, end: int) -> Iterator[str]:
+    """Calls of the frame's helpers, by the warps behind the one that shares out work tiles."""
+    helpers = plan.architecture.wording.helpers
+    if helpers and first <= plan.launch.queries < end:
+        yield f"        if cutlass.const_expr({plan.architecture.wording.helped}):"
+        for k, helper in enumerate(helpers):
+            yield f"            if block.warp == {plan.launch.queries + 1 + k}:"
+            yield f"                {helper.name}(block)"
 
 
 def _frame(plan: Plan, first: int, end: int) -> list[tuple[str, int]]:

@@ -87,10 +87,10 @@ class BackwardKernel(AttentionKernel):
         tensor("do", given.do, kind, dims["o"])
         tensor("lse", given.lse, "f32", (shape.batch, shape.heads, shape.seqlen_q))
         tensor("counter", np.zeros(1, np.int32), "i32", (1,))
-        floats = shape.batch * shape.heads * (shape.seqlen_q + LARGEST_TILE) * (-(-shape.head_dim // 16) * 16 + 2)
+        floats = shape.batch * shape.heads * (shape.seqlen_q + LARGEST_TILE) * (-(-shape.head_dim // 16) * 16 + 3)
         tensor("workspace", np.full(floats, np.nan, np.float32), "f32", (floats,), output=True)
         results = {f"d{x}": tensor(f"d{x}", np.full(dims[x], UNWRITTEN, np.uint16), kind, dims[x], output=True) for x in "qkv"}
-        order = [p for p in self.parameters if p not in ("causal", "stream")]
+        order = [p for p in self.parameters if p not in ("causal", "deterministic", "stream")]
         if missing := [p for p in order if p not in arguments]:
             raise EmulationError(
                 f"{self.source.name} takes {', '.join(missing)}, which the emulator cannot supply", "see twill/emulate/backward.py"

@@ -7,13 +7,16 @@ from pathlib import Path
 from twill.build.compiler import compiled
 from twill.build.kernelfile import ARCHITECTURES, Variant, find, read
 from twill.emulate.backward import BackwardKernel
+from twill.emulate.errors import EmulationError
 from twill.emulate.kernel import AttentionKernel, head_dims
 from twill.emulate.numbers import Dtype, Shape
 
 __all__ = ["ready", "shape_of"]
 
 
-def ready(kernel: str | Path, *, causal: bool, dtype: Dtype = "bf16", cache: str | None = None) -> AttentionKernel:
+def ready(
+    kernel: str | Path, *, causal: bool, dtype: Dtype = "bf16", deterministic: bool = False, cache: str | None = None
+) -> AttentionKernel:  # fmt: skip
     """Compile a shipped kernel or a file, forward or backward.
 
     Raises
@@ -21,7 +24,9 @@ def ready(kernel: str | Path, *, causal: bool, dtype: Dtype = "bf16", cache: str
     BuildError, EmulationError : it cannot be compiled, or uses what the emulator does not know.
     """
     file = read(find(str(kernel)))
-    made = compiled(file, Variant(dtype, causal, True), ARCHITECTURES[file.tiles][0], cache=cache)
+    if deterministic and "deterministic" not in file.parameters:
+        raise EmulationError(f"{file.name} makes no gradients: what it makes is deterministic", "leave --deterministic away")
+    made = compiled(file, Variant(dtype, causal, True, deterministic), ARCHITECTURES[file.tiles][0], cache=cache)
     kind = BackwardKernel if "do" in file.parameters else AttentionKernel
     return kind(file.path, made.ptx.read_text(encoding="utf-8"), made.folder / "kernel.o", file.host, file.parameters)
 

@@ -28,7 +28,7 @@ def save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> No
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    q, k, v, ctx.softmax_scale, ctx.causal = inputs
+    q, k, v, ctx.softmax_scale, ctx.causal, ctx.deterministic = inputs
     ctx.save_for_backward(q, k, v, *output)
     ctx.set_materialize_grads(False)
 
@@ -46,12 +46,13 @@ def differentiate(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> tuple[Ten
             "use lse.detach(), under torch.compile inside of what is compiled; or logsumexp of scores made with torch.matmul",
         )
     if do is None:
-        return None, None, None, None, None
+        return None, None, None, None, None, None
     q, k, v, o, lse = ctx.saved_tensors
     # with grad mode on, gradients of gradients may be asked for: the operator has the answer to that
     straight = not is_compiling() and not torch.is_grad_enabled() and type(do) is Tensor and nothing_looks_on(q, k, v)
-    found = (backward if straight else torch.ops.twill.attention_bwd.default)(do, q, k, v, o, lse, ctx.softmax_scale, ctx.causal)
-    return *(x if wanted else None for x, wanted in zip(found, ctx.needs_input_grad, strict=False)), None, None
+    make = backward if straight else torch.ops.twill.attention_bwd.default
+    found = make(do, q, k, v, o, lse, ctx.softmax_scale, ctx.causal, ctx.deterministic)
+    return *(x if wanted else None for x, wanted in zip(found, ctx.needs_input_grad, strict=False)), None, None, None
 
 
 def refuse_second_derivative(ctx: Any, *given: Tensor) -> tuple[None, ...]:
@@ -66,10 +67,12 @@ class Differentiable(torch.autograd.Function):  # type: ignore[misc]
     """
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None, causal: bool) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None, causal: bool, deterministic: bool
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         o, lse = forward(q, k, v, softmax_scale, causal, True)
         assert lse is not None
-        _keep(ctx, (q, k, v, softmax_scale, causal), (o, lse))
+        _keep(ctx, (q, k, v, softmax_scale, causal, deterministic), (o, lse))
         return o, lse
 
     backward = staticmethod(differentiate)

@@ -45,8 +45,8 @@ def attention(
     softmax_scale : positive; by default ``head_dim ** -0.5``.
     causal : query ``i`` sees key ``j`` only if ``j <= i + seqlen_k - seqlen_q``: the last query sees the last key.
     return_lse : return ``(o, lse)``.
-    deterministic : gradients that are the same to the bit in every run, which no kernel makes yet: refused where a gradient is wanted.
-        The output always is.
+    deterministic : gradients that are the same to the bit in every run, for some speed (docs/backward.md); so they are while
+        ``torch.use_deterministic_algorithms`` is on. The output always is.
 
     Returns
     -------
@@ -86,17 +86,12 @@ def _differentiable(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: float | None, causal: bool, return_lse: bool, deterministic: bool
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """By the operator that keeps the log-sum-exp, from which gradients are made."""
-    if deterministic:
-        raise AttentionError(
-            "deterministic=True, and a gradient is wanted: blocks add to dQ as they come, and no kernel keeps an order yet",
-            "leave deterministic out, or call it under torch.no_grad(): the output is the same to the bit in every run",
-        )
     make = attention_fwd_lse
     if not is_compiling():
         refuse_without_backward(q, k, v)
         if nothing_looks_on(q, k, v):
             make = Differentiable.apply
-    o, lse = make(q, k, v, softmax_scale, causal)
+    o, lse = make(q, k, v, softmax_scale, causal, deterministic)
     return (o, lse) if return_lse else o
 
 

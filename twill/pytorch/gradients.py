@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -18,7 +17,7 @@ from twill.pytorch.operands import AS_IT_IS, DTYPE_NAMES, MOST, Layout, Shapes, 
 from twill.pytorch.selection import choose_backward
 from twill.pytorch.target import Target, target_of
 
-__all__ = ["Gradients", "backward", "forget_backward_plans", "refuse_without_backward", "workspace_floats"]
+__all__ = ["Gradients", "backward", "forget_backward_plans", "refuse_without_backward", "workspace_words"]
 
 MOST_PLANS = 4096
 MMA_DEPTH = 16
@@ -37,7 +36,7 @@ class BackwardPlan:
     target: Target
     layouts: tuple[Layout, Layout, Layout, Layout, Layout]
     lse_in_rows: bool
-    workspace_floats: int
+    workspace_words: int
     scale: float
 
 
@@ -55,11 +54,13 @@ def _kernel(arch: str | None, head_dim: int, head_dim_v: int) -> KernelFile:
     return choose_backward(arch, head_dim, head_dim_v)
 
 
-def workspace_floats(kernel: KernelFile, shapes: Shapes) -> int:
-    """What a launch needs in fp32: for every row of every tile of queries its sum for dQ, its log-sum-exp and its sum of O * dO."""
+def workspace_words(kernel: KernelFile, shapes: Shapes) -> int:
+    """What a launch needs in words of 32 bits: for every row of every tile of queries its sum for dQ, its log-sum-exp and its sum of
+    O * dO, and for every tile how many additions are over.
+    """
     columns = -(-shapes.head_dim // MMA_DEPTH) * MMA_DEPTH
-    rows = -(-shapes.seqlen_q // kernel.rows) * kernel.rows
-    return shapes.batch * shapes.heads * rows * (columns + 2)
+    tiles = shapes.batch * shapes.heads * -(-shapes.seqlen_q // kernel.rows)
+    return tiles * (kernel.rows * (columns + 2) + 1)
 
 
 def refuse_without_backward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
@@ -78,52 +79,44 @@ def refuse_without_backward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -
 
 def backward(
     do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor, lse: torch.Tensor, softmax_scale: float | None,
-    causal: bool,
+    causal: bool, deterministic: bool = False,
 ) -> Gradients:  # fmt: skip
     """dQ, dK and dV for the gradient ``do`` of ``o``, contiguous and in the type of the operands, on the current stream.
 
-    ``o`` and ``lse`` are what the forward gave for the same ``q``, ``k``, ``v``, scale and mask.
+    ``o`` and ``lse`` are what the forward gave for the same ``q``, ``k``, ``v``, scale and mask. ``deterministic`` gradients are the same
+    to the bit in every run, and so are all while PyTorch is told to use deterministic algorithms: blocks then add to dQ in one order, not
+    as they come. dK and dV always are.
 
     Raises
     ------
-    AttentionError : before anything is launched, whatever is wrong with the tensors; and where PyTorch was told to be deterministic.
+    AttentionError : before anything is launched, whatever is wrong with the tensors.
     """
-    plan = _plan_of(do, q, k, v, o, lse, causal)
+    plan = _plan_of(do, q, k, v, o, lse, causal, deterministic or torch.are_deterministic_algorithms_enabled())
     scale = plan.scale if softmax_scale is None else checked_scale(softmax_scale)
     dq, dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v))
     if plan.function is None:
         return dq.zero_(), dk.zero_(), dv.zero_()
-    _refuse_determinism()
     given = [addressable(x, how) for x, how in zip((q, k, v, o, do), plan.layouts, strict=True)]
     rows = lse if plan.lse_in_rows else lse.contiguous()
-    workspace = torch.empty(plan.workspace_floats, dtype=torch.float32, device=q.device)
+    workspace = torch.empty(plan.workspace_words, dtype=torch.float32, device=q.device)
     with torch.cuda.device(plan.target.index):
         plan.function(*given, rows, dq, dk, dv, workspace, counter_of(plan.target.index), scale, plan.target.sm_count)
     return dq, dk, dv
 
 
-def _refuse_determinism() -> None:
-    """dQ is added up by whichever block comes first."""
-    if not torch.are_deterministic_algorithms_enabled():
-        return
-    said = "gradients of twill.attention are not the same to the bit from run to run: blocks add to dQ as they come"
-    if not torch.is_deterministic_algorithms_warn_only_enabled():
-        raise AttentionError(said, "torch.use_deterministic_algorithms(True, warn_only=True) lets it run")
-    warnings.warn(said, stacklevel=2)
-
-
 def _plan_of(
-    do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor, lse: torch.Tensor, causal: bool
-) -> BackwardPlan:
+    do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor, lse: torch.Tensor, causal: bool,
+    deterministic: bool,
+) -> BackwardPlan:  # fmt: skip
     tensors = (do, q, k, v, o, lse)
     try:
-        key = (causal, *((x.shape, x.stride(), x.dtype, x.device) for x in tensors))
+        key = (causal, deterministic, *((x.shape, x.stride(), x.dtype, x.device) for x in tensors))
     except RuntimeError:  # there are tensors without strides
         _refuse_mismatch(shapes_of(q, k, v), q, o, do, lse)
         raise
     plan = _plans.get(key)
     if plan is None:
-        plan = _make_plan(do, q, k, v, o, lse, causal)
+        plan = _make_plan(do, q, k, v, o, lse, causal, deterministic)
         if len(_plans) >= MOST_PLANS:
             _plans.clear()
         _plans[key] = plan
@@ -131,8 +124,9 @@ def _plan_of(
 
 
 def _make_plan(
-    do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor, lse: torch.Tensor, causal: bool
-) -> BackwardPlan:
+    do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor, lse: torch.Tensor, causal: bool,
+    deterministic: bool,
+) -> BackwardPlan:  # fmt: skip
     target, shapes = target_of(q.device), shapes_of(q, k, v)
     _refuse_mismatch(shapes, q, o, do, lse)
     kernel = choose_backward(target.arch, shapes.head_dim, shapes.head_dim_v, causal, shapes.seqlen_q)
@@ -140,9 +134,9 @@ def _make_plan(
     if 0 in shapes.output or shapes.seqlen_k == 0:
         return BackwardPlan(None, target, (AS_IT_IS,) * 5, True, 0, scale)
     _refuse_sizes(shapes, kernel)
-    function = function_of(kernel, DTYPE_NAMES[q.dtype], causal, False)
+    function = function_of(kernel, DTYPE_NAMES[q.dtype], causal, False, deterministic)
     layouts = (layout(q), layout(k), layout(v), layout(o), layout(do))
-    return BackwardPlan(function, target, layouts, lse.stride(2) == 1, workspace_floats(kernel, shapes), scale)
+    return BackwardPlan(function, target, layouts, lse.stride(2) == 1, workspace_words(kernel, shapes), scale)
 
 
 def _refuse_mismatch(shapes: Shapes, q: torch.Tensor, o: torch.Tensor, do: torch.Tensor, lse: torch.Tensor) -> None:

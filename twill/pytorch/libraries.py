@@ -39,10 +39,12 @@ def libraries() -> Path | None:
 
 
 @cache
-def function_of(kernel: KernelFile, dtype: Literal["bf16", "fp16"], causal: bool, lse: bool) -> Callable[..., Any]:
+def function_of(
+    kernel: KernelFile, dtype: Literal["bf16", "fp16"], causal: bool, lse: bool, deterministic: bool = False
+) -> Callable[..., Any]:
     """The host function of a kernel: ``attn_fwd(q, k, v, o, lse or None, counter, softmax_scale, sm_count)``, or
     ``attn_bwd(q, k, v, o, do, lse, dq, dk, dv, workspace, counter, softmax_scale, sm_count)``, of which there are no variants with and
-    without log-sum-exp: ``lse`` is false.
+    without log-sum-exp, ``lse`` is false, but with and without an order of additions to dQ.
 
     Raises
     ------
@@ -61,7 +63,7 @@ def function_of(kernel: KernelFile, dtype: Literal["bf16", "fp16"], causal: bool
         raise AttentionError(
             f"{kernel.name} is not loaded yet, and cannot be while a CUDA graph is captured", "call it once before, with the same types"
         )
-    variant, arch = Variant(dtype, causal, lse), ARCHITECTURES[kernel.arch][0]
+    variant, arch = Variant(dtype, causal, lse, deterministic), ARCHITECTURES[kernel.arch][0]
     folder = libraries()
     if folder is None:
         from twill.build import load

@@ -19,13 +19,14 @@ __all__ = ["attention_bwd", "attention_fwd", "attention_fwd_lse"]
 
 OPERANDS = "Tensor q, Tensor k, Tensor v"
 FLAGS = "float? softmax_scale, bool causal"
+ORDER = "bool deterministic=False"
 
 _library = torch.library.Library("twill", "DEF")
 _tags = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides)
 """Exact strides: the compiler must not choose a layout of its own that would have to be copied."""
 _library.define(f"attention_fwd({OPERANDS}, {FLAGS}) -> Tensor", tags=_tags)
-_library.define(f"attention_fwd_lse({OPERANDS}, {FLAGS}) -> (Tensor, Tensor)", tags=_tags)
-_library.define(f"attention_bwd(Tensor do, {OPERANDS}, Tensor o, Tensor lse, {FLAGS}) -> (Tensor, Tensor, Tensor)", tags=_tags)
+_library.define(f"attention_fwd_lse({OPERANDS}, {FLAGS}, {ORDER}) -> (Tensor, Tensor)", tags=_tags)
+_library.define(f"attention_bwd(Tensor do, {OPERANDS}, Tensor o, Tensor lse, {FLAGS}, {ORDER}) -> (Tensor, Tensor, Tensor)", tags=_tags)
 
 
 def _refuse_gradients(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
@@ -42,8 +43,9 @@ def _run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: float
 
 
 def _run_lse(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: float | None, causal: bool
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: float | None, causal: bool, deterministic: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """Deterministic or not is about gradients: the result always is."""
     o, lse = forward(q, k, v, softmax_scale, causal, True)
     if lse is None:
         raise AttentionError("the log-sum-exp was asked for and not made", "report this: it is a mistake of twill")
@@ -57,7 +59,7 @@ def _fake(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: floa
 
 
 def _fake_lse(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: float | None, causal: bool
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: float | None, causal: bool, deterministic: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     shapes = shapes_of(q, k, v)
     return q.new_empty(shapes.output), q.new_empty(shapes.lse, dtype=torch.float32)
@@ -65,7 +67,7 @@ def _fake_lse(
 
 def _fake_bwd(
     do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor, lse: torch.Tensor, softmax_scale: float | None,
-    causal: bool,
+    causal: bool, deterministic: bool = False,
 ) -> Gradients:  # fmt: skip
     shapes_of(q, k, v)
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)

@@ -61,7 +61,8 @@ def _load(e: Emitter, x: Instruction) -> None:
     got = e.name()
     address = address_of(e, x.operands[1], _wide(x))
     wanted = tuple(i for i, t in enumerate(targets) if isinstance(t, Register) and t.name in e.program.used)
-    e.line(f"{got} = load(w, {x.line}, {address}, {e.mask}, {size}, {len(targets)}, {single}, {wanted})")
+    ordered = "acquire" in x.parts or "relaxed" in x.parts
+    e.line(f"{got} = load(w, {x.line}, {address}, {e.mask}, {size}, {len(targets)}, {single}, {wanted}, {ordered})")
     held = "b" + str(max(16, WIDTH[kind]))
     for i, t in enumerate(targets):
         if isinstance(t, Sink):
@@ -80,7 +81,7 @@ def _store(e: Emitter, x: Instruction) -> None:
     size = WIDTH[kind] // 8
     values = ", ".join(str(e.get(v, f"b{max(8 * size, 16)}")) for v in _items(x.operands[1]))
     address = address_of(e, x.operands[0], _wide(x))
-    e.line(f"store(w, {x.line}, {address}, {e.mask}, {size}, ({values},))")
+    e.line(f"store(w, {x.line}, {address}, {e.mask}, {size}, ({values},), {'release' in x.parts})")
 
 
 @rule(r"stmatrix\.sync\.aligned\.m8n8\.x[124](\.trans)?(\.shared(::cta)?)?\.b16", converges=True)
@@ -102,18 +103,25 @@ def _ldmatrix(e: Emitter, x: Instruction) -> None:
 
 @rule(
     r"(red|atom)(\.(relaxed|release|acquire|acq_rel))?(\.(cta|cluster|gpu|sys))?\.global\.(add|inc|exch|max)\.(s32|u32|b32|f32)",
+    r"atom(\.(relaxed|release|acquire|acq_rel))?(\.(cta|cluster|gpu|sys))?\.global\.cas\.b32",
     r"red(\.relaxed|\.release)?(\.gpu)?\.global(\.add)?(\.v[24])?(\.add)?(\.noftz)?\.f32",
 )
 def _atomic(e: Emitter, x: Instruction) -> None:
     returns = x.parts[0] == "atom"
     operands = x.operands[1:] if returns else x.operands
     kind = x.parts[-1]
-    operation = next(p for p in x.parts if p in ("add", "inc", "exch", "max"))
-    values = ", ".join(str(e.get(v, "f32" if kind == "f32" else kind)) for v in _items(operands[1]))
+    operation = next(p for p in x.parts if p in ("add", "inc", "exch", "max", "cas"))
+    given = operands[1:] if operation == "cas" else _items(operands[1])
+    values = ", ".join(str(e.get(v, "f32" if kind == "f32" else kind)) for v in given)
     got = e.name()
     e.line(f"{got} = atomic(w, {x.line}, {operation!r}, {kind!r}, {address_of(e, operands[0], True)}, {e.mask}, ({values},))")
     if returns:
         e.put(x.operands[0], got, kind, False)
+
+
+@rule(r"red\.release\.cta\.shared(::cta)?\.add\.u32")
+def _shared_count(e: Emitter, x: Instruction) -> None:
+    e.line(f"shared_count(w, {x.line}, {address_of(e, x.operands[0], False)}, {e.mask}, {e.get(x.operands[1], 'u32')})")
 
 
 def _lanes(address: Any, mask: Array | None) -> Array:
@@ -165,11 +173,16 @@ def _in_global(w: Warp, line: int, lanes: Array, size: int) -> Any:
 
 
 @runtime
-def load(w: Warp, line: int, address: Any, mask: Array | None, size: int, count: int, single: bool, wanted: tuple[int, ...]) -> list[Any]:
+def load(
+    w: Warp, line: int, address: Any, mask: Array | None, size: int, count: int, single: bool, wanted: tuple[int, ...], looks: bool = False
+) -> list[Any]:  # fmt: skip
     """``count`` consecutive values of ``size`` bytes a lane, as unsigned integers.
 
-    Only those of ``wanted`` count as read: a compiler may widen a load over padding that nothing has written.
+    Only those of ``wanted`` count as read: a compiler may widen a load over padding that nothing has written. A load that ``looks``
+    at words through which warps tell each other something learns, of shared memory, what who released them knew.
     """
+    if looks and w.looked is None:
+        w.looked = w.block.cluster.activity.version
     lanes = np.array([address], np.int64) if single else _lanes(address, mask)
     kind = f"u{size}"
     first = int(lanes[0])
@@ -185,7 +198,11 @@ def load(w: Warp, line: int, address: Any, mask: Array | None, size: int, count:
             w.find("uninitialised read", line, f"reads {owner.name} where nothing has been written")
     else:
         data = owner.shared
-        if len(wanted) == count:
+        if looks:
+            for offset in offsets.tolist():
+                if offset in owner.words:
+                    w.acquire(owner.words[offset], line)
+        elif len(wanted) == count:
             shared_read(w, line, offsets, size * count, owner)
         else:
             for i in wanted:
@@ -206,8 +223,9 @@ def load(w: Warp, line: int, address: Any, mask: Array | None, size: int, count:
 
 
 @runtime
-def store(w: Warp, line: int, address: Any, mask: Array | None, size: int, values: tuple[Any, ...]) -> None:
-    """Store ``values`` of ``size`` bytes each side by side, a lane each."""
+def store(w: Warp, line: int, address: Any, mask: Array | None, size: int, values: tuple[Any, ...], releases: bool = False) -> None:
+    """Store ``values`` of ``size`` bytes each side by side, a lane each. One that ``releases`` passes on what the warp knows."""
+    w.block.cluster.activity.version += 1
     lanes = _lanes(address, mask)
     kind = f"u{size}"
     first = int(lanes[0])
@@ -216,11 +234,17 @@ def store(w: Warp, line: int, address: Any, mask: Array | None, size: int, value
         return
     owner, offsets = place
     if first >= FIRST:
-        note_global_write(w, line, owner, offsets, size * len(values))
+        if releases:
+            owner.valid[(offsets[:, None] + np.arange(size * len(values))).ravel()] = True
+        else:
+            note_global_write(w, line, owner, offsets, size * len(values))
         data = owner.data
     else:
         data = owner.shared
-        shared_write(w, line, offsets, size * len(values), owner)
+        if releases:
+            _release(w, owner, offsets)
+        else:
+            shared_write(w, line, offsets, size * len(values), owner)
     at = offsets // size
     view = data.view(kind)
     for i, v in enumerate(values):
@@ -228,6 +252,27 @@ def store(w: Warp, line: int, address: Any, mask: Array | None, size: int, value
         if isinstance(chosen, int):
             chosen &= (1 << (8 * size)) - 1
         view[at + i] = chosen.astype(kind) if isinstance(chosen, np.ndarray) else chosen
+
+
+def _release(w: Warp, block: Any, offsets: Array) -> None:
+    clock = w.release()
+    for offset in offsets.tolist():
+        known = block.words.get(offset)
+        block.words[offset] = clock if known is None else np.maximum(known, clock)
+
+
+@runtime
+def shared_count(w: Warp, line: int, address: Any, mask: Array | None, amount: Any) -> None:
+    """Add to words in shared memory, and pass on what the warp knows to whoever acquires them."""
+    lanes = _lanes(address, mask)
+    place = _in_shared(w, line, lanes, 4)
+    if place is None:
+        return
+    owner, offsets = place
+    w.block.cluster.activity.version += 1
+    _release(w, owner, offsets)
+    added = amount[mask] if isinstance(amount, np.ndarray) and mask is not None else amount
+    np.add.at(owner.shared.view(np.uint32), offsets >> 2, np.uint32(added))
 
 
 def note_global_write(w: Warp, line: int, owner: Any, offsets: Array, size: int) -> None:
@@ -278,10 +323,11 @@ def ldmatrix(w: Warp, line: int, address: Any, count: int, transposed: bool) -> 
 @runtime
 def atomic(w: Warp, line: int, operation: str, kind: str, address: Any, mask: Array | None, values: tuple[Any, ...]) -> Array:
     """Lane after lane; gives the values before."""
+    w.block.cluster.activity.version += 1
     lanes = _lanes(address, mask)
     size = 4
     before = np.zeros(32, np.uint32)
-    place = _in_global(w, line, lanes, size * len(values))
+    place = _in_global(w, line, lanes, size if operation == "cas" else size * len(values))
     if place is None:
         return before
     owner, offsets = place
@@ -289,6 +335,13 @@ def atomic(w: Warp, line: int, operation: str, kind: str, address: Any, mask: Ar
     view = owner.data.view(form)
     active = np.arange(32) if mask is None else np.flatnonzero(mask)
     for lane, offset in zip(active, offsets, strict=True):
+        if operation == "cas":
+            at = int(offset) // size
+            before[lane] = owner.data.view(np.uint32)[at]
+            wanted, new = (v[lane] if isinstance(v, np.ndarray) else v for v in values)
+            if before[lane] == np.uint32(wanted):
+                owner.data.view(np.uint32)[at] = np.uint32(new)
+            continue
         for i, v in enumerate(values):
             at = int(offset) // size + i
             given = v[lane] if isinstance(v, np.ndarray) else form(v)
@@ -301,5 +354,6 @@ def atomic(w: Warp, line: int, operation: str, kind: str, address: Any, mask: Ar
                 view[at] = max(view[at], given)
             else:
                 view[at] = given
-    owner.valid[(offsets[:, None] + np.arange(size * len(values))).ravel()] = True
+    wide = size if operation == "cas" else size * len(values)
+    owner.valid[(offsets[:, None] + np.arange(wide)).ravel()] = True
     return before

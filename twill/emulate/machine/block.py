@@ -51,6 +51,8 @@ class Block:
         self._operands: dict[int, tuple[int, Tile, Array]] = {}
         self.barriers: dict[int, MBarrier] = {}
         self.unfenced: dict[int, MBarrier] = {}
+        self.words: dict[int, Clock] = {}
+        """What is known to whoever acquires a word of shared memory, by its offset."""
         self.named: dict[int, NamedBarrier] = {}
         count = -(-launch.block[0] * launch.block[1] * launch.block[2] // 32)
         self.launch_registers = cluster.code.launch_registers(32 * count)
@@ -193,6 +195,8 @@ class Cluster:
         self.pending: list[Operation] = []
         self.issued = 0
         self.barrier = NamedBarrier()
+        self.activity = Counter()
+        """Moves with every word of memory that a warp changes: what others who look at words sleep on."""
         cx, cy, cz = launch.cluster
         self.ranks = [(first[0] + x, first[1] + y, first[2] + z) for z in range(cz) for y in range(cy) for x in range(cx)]
         self.blocks = [Block(self, rank, ctaid) for rank, ctaid in enumerate(self.ranks)]

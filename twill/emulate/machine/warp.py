@@ -40,6 +40,8 @@ class Warp:
         self.tried, self.tries = (0, 0, 0), 0
         self.peeked = (0, -1)
         """Barrier and phase of the last try that failed although the phase was over."""
+        self.looked: int | None = None
+        """How many words of memory had changed when the warp first looked at one since it last slept."""
         self.done = False
         self.line = 0
         self.taught: set[int] = set()

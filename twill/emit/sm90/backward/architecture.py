@@ -18,6 +18,7 @@ from twill.lower import Barrier, Execute, WarpProgram
 __all__ = ["HOPPER_BACKWARD"]
 
 STATISTIC_BYTES = 4
+MOST_PARTS = 4
 
 
 class _HopperBackward(Architecture):
@@ -45,7 +46,7 @@ class _HopperBackward(Architecture):
         return attention_backward(checked, self.name, self.kinds)
 
     def place(self, request: AttentionBackward, program: WarpProgram, checked: CheckedSchedule) -> Launch:
-        return launch(program, checked.machine, 1 + sum(r.warps == 4 for r in program.roles), None)
+        return launch(program, checked.machine, 1 + sum(r.warps == 4 for r in program.roles), None, len(self.wording.helpers))
 
     def refuse(self, request: AttentionBackward, checked: CheckedSchedule, program: WarpProgram) -> None:
         if request.ds_from_bf16:
@@ -54,6 +55,11 @@ class _HopperBackward(Architecture):
             raise EmitError("P and dS through SMEM cannot be emitted yet", "solve the graph for a head dim up to 128")
         if request.divides == "columns":
             raise EmitError("parts of dQ that divide its columns cannot be emitted yet", "solve the graph with --set dq_parts=1")
+        if len(released_by_own_reduction(program, request)) != request.parts:
+            text = "a part of dQ is staged by one role and added by another: nobody could say when that is over"
+            raise EmitError(text, "solve it with other --groups")
+        if request.parts > MOST_PARTS:
+            raise EmitError(f"dQ has {request.parts} parts; up to {MOST_PARTS} are counted", "solve it with fewer --set dq_parts")
         for role in program.roles:
             of = {
                 k: {request.subtile[x.op] for x in role.body if isinstance(x, Execute) and request.kinds[x.op] == k}

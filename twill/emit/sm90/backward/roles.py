@@ -80,8 +80,14 @@ class HopperBackwardRole(RolePrinter):
             for kind, name in FRAGMENT.items():
                 if self._has({kind}, s):
                     yield f"{name}_{LETTERS[s]}", f"tiles.{name}(block, subtile={s}, {group})"
-        for p in sorted({self.request.part[op] for op in _ops(self.role) if op in self.request.part}):
-            yield self._part(p), f"tiles.dq(block, part={p}, {group})"
+        others = f", others={len(self._parts) - 1}" if len(self._parts) > 1 else ""
+        for p in self._parts:
+            yield self._part(p), f"tiles.dq(block, part={p}, {group}{others})"
+
+    @property
+    def _parts(self) -> list[int]:
+        """Parts of dQ that the role makes."""
+        return sorted({self.request.part[op] for op in _ops(self.role) if op in self.request.part})
 
     def _has(self, kinds: frozenset[str] | set[str], subtile: int) -> bool:
         return any(self.request.kinds[op] in kinds and self.request.subtile.get(op) == subtile for op in _ops(self.role))
@@ -113,6 +119,9 @@ class HopperBackwardRole(RolePrinter):
         if self.reads_values:
             yield "    tiles.stored(block)"
             yield '    tiles.arrive_slot(ring["values_empty"], 0)'
+        if "reduce_add" in self.executes:
+            for p in self._parts:
+                yield f"    tiles.reductions_over({self._part(p)})"
 
     def leave(self) -> Iterator[str]:
         if "reduce_add" in self.executes:

@@ -10,7 +10,7 @@ from typing import Any
 import cutlass
 import cutlass.cute as cute
 
-from twill.emit.tiles.backward.block import Tiles, Workspace, workspace_of
+from twill.emit.tiles.backward.block import Tiles, Workspace, additions_of, workspace_of
 
 __all__ = ["postprocess", "preprocess"]
 
@@ -72,8 +72,17 @@ def _statistics(
     w.dpsum[place, number] = total
 
 
+@cute.jit
+def _none_over(over: cute.Tensor, number: cutlass.Int32, thread: cutlass.Int32) -> None:
+    if thread == 0:
+        over[number] = cutlass.Int32(0)
+
+
 @cute.kernel
-def _before(o: cute.Tensor, do: cute.Tensor, lse: cute.Tensor, memory: cute.Tensor, kv_heads: cutlass.Int32, t: cutlass.Constexpr) -> None:
+def _before(
+    o: cute.Tensor, do: cute.Tensor, lse: cute.Tensor, memory: cute.Tensor, kv_heads: cutlass.Int32, t: cutlass.Constexpr,
+    ordered: cutlass.Constexpr,
+) -> None:  # fmt: skip
     w = workspace_of(t, memory, o.shape[0], o.shape[1], o.shape[2], kv_heads)
     number, row_tile, head, batch = _where(w, kv_heads)
     thread = cute.arch.thread_idx()[0]
@@ -86,6 +95,8 @@ def _before(o: cute.Tensor, do: cute.Tensor, lse: cute.Tensor, memory: cute.Tens
             total = total + cute.arch.shuffle_sync_bfly(total, offset=1 << offset)
         if lane == 0 and place < t.queries:
             _statistics(t, w, number, row, place, lse, batch, head, total)
+    if cutlass.const_expr(ordered):
+        _none_over(additions_of(t, memory, o.shape[0], o.shape[1], o.shape[2]), number, thread)
     zeros = cute.make_rmem_tensor(4, cutlass.Float32)
     zeros.fill(0.0)
     quads = t.queries * t.columns // 4
@@ -125,11 +136,11 @@ def _blocks(t: Tiles, q: Any) -> tuple[Any, int, int]:
 @cute.jit
 def preprocess(
     t: cutlass.Constexpr, q: cute.Tensor, k: cute.Tensor, o: cute.Tensor, do: cute.Tensor, lse: cute.Tensor, workspace: cute.Tensor,
-    stream: Any,
+    ordered: cutlass.Constexpr, stream: Any,
 ) -> None:  # fmt: skip
-    """Row sums of O * dO, LSE in powers of 2 and a cleared sum for dQ."""
+    """Row sums of O * dO, LSE in powers of 2 and a cleared sum for dQ, to which nothing has been added yet."""
     if q.shape[1] > 0:
-        _before(o, do, lse, workspace, k.shape[2], t).launch(grid=_blocks(t, q), block=(THREADS, 1, 1), stream=stream)
+        _before(o, do, lse, workspace, k.shape[2], t, ordered).launch(grid=_blocks(t, q), block=(THREADS, 1, 1), stream=stream)
 
 
 @cute.jit

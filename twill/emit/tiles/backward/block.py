@@ -4,20 +4,29 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cutlass
 import cutlass.cute as cute
 from cutlass.cute.nvgpu import cpasync
 
-from twill.emit.tiles.barriers import NamedBarrier, RingShape
+from twill.emit.tiles import block
+from twill.emit.tiles.backward.atomics import clear_words
+from twill.emit.tiles.barriers import BARRIER_BYTES, NamedBarrier, RingShape
 from twill.emit.tiles.block import ANNOUNCED, SHORT, WORDS, Buffer, barrier_ends, rings_at, smem_tensor, start_rings
 from twill.emit.tiles.head_dims import HeadDims
 
-__all__ = ["Block", "Operands", "Tiles", "Workspace", "enter", "grid", "operands", "workspace_floats", "workspace_of"]
+__all__ = [
+    "Block", "Operands", "Tiles", "Workspace", "additions_of", "enter", "grid", "operands", "smem_bytes", "turn_ring", "workspace_of",
+    "workspace_words",
+]  # fmt: skip
 
 
+ORDER_WARPS = 2
+"""Warps that hear of work tiles where additions to dQ are ordered, beside all others."""
+MOST_PARTS = 4
+"""Parts of dQ whose additions are counted."""
 SECTION_BYTES = 16 << 20
 """Rows of heads that are walked together: about a third of L2 (50 MB on an H100 or H200)."""
 
@@ -66,9 +75,9 @@ class Tiles(HeadDims, ABC):
         return self.keys // self.subtiles
 
     @property
-    def tile_floats(self) -> int:
-        """What the workspace holds of a tile of queries of one head: its sum for dQ, LSE and dPsum."""
-        return self.queries * (self.columns + 2)
+    def tile_words(self) -> int:
+        """What the workspace holds of a tile of queries of one head: its sum for dQ, LSE and dPsum, and how many additions are over."""
+        return self.queries * (self.columns + 2) + 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +96,8 @@ class Operands:
 
 @dataclass(frozen=True, eq=False)
 class Workspace:
-    """fp32 in global memory: for every tile of queries of every head the sum for dQ, then LSE and dPsum of all.
+    """fp32 in global memory: for every tile of queries of every head the sum for dQ, then LSE and dPsum of all; behind them an int32 for
+    every tile (`additions_of`).
 
     Tiles are numbered by batch, head of K and V, tile of queries, head of Q in its group, so that the iterations of a work tile count
     on. LSE is in powers of 2; rows past the end have 1e30, so that their P is 0, and dPsum 0.
@@ -108,9 +118,9 @@ class Workspace:
         return (kv_head_in_all * self.row_tiles + row_tile) * self.group
 
 
-def workspace_floats(t: Tiles, batch: int, seqlen_q: int, heads: int) -> int:
-    """How many floats of workspace a launch needs."""
-    return batch * heads * -(-seqlen_q // t.queries) * t.tile_floats
+def workspace_words(t: Tiles, batch: int, seqlen_q: int, heads: int) -> int:
+    """How many words of 32 bits a launch needs as its workspace."""
+    return batch * heads * -(-seqlen_q // t.queries) * t.tile_words
 
 
 def workspace_of(t: Tiles, memory: Any, batch: Any, seqlen_q: Any, heads: Any, kv_heads: Any) -> Workspace:
@@ -128,6 +138,13 @@ def workspace_of(t: Tiles, memory: Any, batch: Any, seqlen_q: Any, heads: Any, k
         part(cutlass.Int64(0), t.queries * t.columns), part(statistics, t.queries), part(statistics + tiles * t.queries, t.queries),
         row_tiles, heads // kv_heads,
     )  # fmt: skip
+
+
+def additions_of(t: Tiles, memory: Any, batch: Any, seqlen_q: Any, heads: Any) -> Any:
+    """How many tiles of keys have been added to the sum of every tile of queries: counted where their order is kept."""
+    tiles = cutlass.Int64(batch * heads) * ((seqlen_q + (t.queries - 1)) // t.queries)
+    behind = (memory.iterator + tiles * (t.queries * (t.columns + 2))).align(4)
+    return cute.make_tensor(cute.recast_ptr(behind, dtype=cutlass.Int32), cute.make_layout(tiles))
 
 
 def operands(t: Tiles, storage: Mapping[str, Buffer], q: Any, k: Any, v: Any, do: Any, dk: Any, dv: Any) -> Operands:
@@ -154,14 +171,20 @@ def operands(t: Tiles, storage: Mapping[str, Buffer], q: Any, k: Any, v: Any, do
 class Block:
     """A block as its warps see it; ``smem`` holds the schedule's buffers by name, ``section`` heads are walked together;
     under a causal mask the last ``short_tiles`` tiles of keys of all heads come last, by ``short_section`` heads.
+
+    Where dQ is ``ordered``, tiles of keys are added to it in one order: ``over`` counts additions to tiles of queries for all blocks
+    (`additions_of`), and ``added``, in SMEM, for every part of dQ how often all its additions so far were seen to be over.
     """
 
     tiles: Tiles
     dtype: Any
     causal: bool
+    ordered: bool
     operands: Operands
     smem: Mapping[str, Any]
     workspace: Workspace
+    over: Any
+    added: Any
     rings: Mapping[str, Any]
     warp: Any
     heads: Any
@@ -208,9 +231,24 @@ def _floats(base: Any, buffer: Buffer, count: int) -> Any:
     return cute.make_tensor(pointer, cute.make_layout((count, buffer.stages), stride=(1, buffer.stride // 4)))
 
 
+def smem_bytes(storage: Mapping[str, Buffer], barriers: Mapping[str, RingShape | NamedBarrier]) -> int:
+    """Dynamic SMEM of the kernel: buffers, barriers and announced work tiles as forward; a word and a barrier for every part of dQ."""
+    return block.smem_bytes(storage, barriers) + MOST_PARTS * (4 + BARRIER_BYTES) + BARRIER_BYTES
+
+
+def _with_more_arrivals(shape: RingShape | NamedBarrier, more: int) -> RingShape:
+    assert isinstance(shape, RingShape), "work tiles are announced at an mbarrier"
+    return replace(shape, arrivals=shape.arrivals + more)
+
+
+def turn_ring(part: int) -> str:
+    """Name of the barrier that lets additions of a part go, where they are ordered."""
+    return f"turn_{part}"
+
+
 def enter(
-    t: Tiles, storage: Mapping[str, Buffer], barriers: Mapping[str, RingShape | NamedBarrier], causal: bool, dtype: Any, given: Operands,
-    workspace: Any, counter: Any, shape: tuple[Any, Any, Any, Any, Any], softmax_scale: Any,
+    t: Tiles, storage: Mapping[str, Buffer], barriers: Mapping[str, RingShape | NamedBarrier], causal: bool, ordered: bool, dtype: Any,
+    given: Operands, workspace: Any, counter: Any, shape: tuple[Any, Any, Any, Any, Any], softmax_scale: Any,
 ) -> Block:  # fmt: skip
     """Lay out SMEM, initialize the barriers and let all warps see them. ``shape``: batch, seqlen_q, heads, seqlen_k, heads of K and V."""
     batch, seqlen_q, heads, seqlen_k, kv_heads = shape
@@ -224,12 +262,24 @@ def enter(
     smem |= {name: _floats(base, b, t.queries * t.columns // t.parts) for name, b in storage.items() if name.partition("_")[0] == "dQ"}
     barriers_begin, barriers_end = barrier_ends(storage, barriers)
     barriers_begin, barriers_end = -(-barriers_begin // 8) * 8, -(-barriers_end // 8) * 8
+    if ordered:
+        barriers = {**barriers, "work_empty": _with_more_arrivals(barriers["work_empty"], ORDER_WARPS)}
     rings = rings_at(base, barriers_begin, barriers)
     key_tiles, heads_in_all = (seqlen_k + (t.keys - 1)) // t.keys, kv_heads * batch
     section, short_section = sections(t, causal, shape)
+    if ordered and not causal:
+        section = cutlass.max(cutlass.Int32(cute.arch.grid_dim()[0]) // cutlass.max(key_tiles, cutlass.Int32(1)), cutlass.Int32(1))
+        section = cutlass.min(section, cutlass.max(heads_in_all, cutlass.Int32(1)))
+    over, added = None, None
+    if ordered:
+        over = additions_of(t, workspace, batch, seqlen_q, heads)
+        added = cute.make_tensor(cute.recast_ptr(base + barriers_end + 4 * ANNOUNCED * WORDS, dtype=cutlass.Int32), t.parts)
+        clear_words(added, warp)
+        turns = {turn_ring(p): RingShape(1, 1) for p in range(t.parts)}
+        rings |= rings_at(base, barriers_end + 4 * (ANNOUNCED * WORDS + MOST_PARTS), turns)
     start_rings(rings, warp)
     return Block(
-        tiles=t, dtype=dtype, causal=causal, operands=given, smem=smem,
+        tiles=t, dtype=dtype, causal=causal, ordered=ordered, operands=given, smem=smem, over=over, added=added,
         workspace=workspace_of(t, workspace, batch, seqlen_q, heads, kv_heads), rings=rings, warp=warp, heads=heads, kv_heads=kv_heads,
         seqlen_q=seqlen_q, seqlen_k=seqlen_k, key_tiles=key_tiles, heads_in_all=heads_in_all, work_tiles=key_tiles * heads_in_all,
         section=section, short_section=short_section, short_tiles=key_tiles // SHORT, counter=counter,

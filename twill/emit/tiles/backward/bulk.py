@@ -7,10 +7,11 @@ from typing import Any
 import cutlass
 from cutlass._mlir.dialects import llvm
 
-__all__ = ["add_to_global", "load_bytes"]
+__all__ = ["add_to_global", "issue", "load_bytes"]
 
 
-def _issue(text: str, constraints: str, operands: list[Any]) -> None:
+def issue(text: str, constraints: str, operands: list[Any]) -> None:
+    """An instruction without a result."""
     llvm.inline_asm(
         None, operands, text, constraints, has_side_effects=True, is_align_stack=False, asm_dialect=llvm.AsmDialect.AD_ATT
     )  # fmt: skip
@@ -19,7 +20,7 @@ def _issue(text: str, constraints: str, operands: list[Any]) -> None:
 def load_bytes(to: Any, source: Any, size: int, barrier: Any) -> None:
     """``size`` bytes from global memory to SMEM; their arrival counts at ``barrier``. All multiples of 16 bytes."""
     operands = [to.toint().ir_value(), source.toint().ir_value(), cutlass.Int32(size).ir_value(), barrier.toint().ir_value()]
-    _issue("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1], $2, [$3];", "r,l,r,r", operands)
+    issue("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1], $2, [$3];", "r,l,r,r", operands)
 
 
 ADD = """{
@@ -37,4 +38,4 @@ def add_to_global(to: Any, source: Any, size: int, here: Any) -> None:
     All multiples of 16 bytes.
     """
     operands = [to.toint().ir_value(), source.toint().ir_value(), cutlass.Int32(size).ir_value(), cutlass.Int32(here).ir_value()]
-    _issue(ADD, "l,r,r,r", operands)
+    issue(ADD, "l,r,r,r", operands)

@@ -57,6 +57,9 @@ def load_keys(b: Block, turn: Iteration, number: Any) -> None:
     _load_keys(b, work, "K", b.operands.k, b.tiles.columns, b.rings["keys_full"])
     cute.arch.mbarrier_wait(b.rings["values_empty"].pointer, last)
     _load_keys(b, work, "V", b.operands.v, b.tiles.columns_v, b.rings["values_full"])
+    if b.ordered:
+        # who takes a work tile begins it now: others wait for it
+        cute.arch.mbarrier_wait(b.rings["keys_empty"].pointer, place(turn, 1)[1])
 
 
 def _load(x: Loader, name: str, operand: tuple[Any, Any], columns: int, statistic: str, values: Any, i: Iteration, full: Ring) -> None:

@@ -75,10 +75,10 @@ def _work(b: Block, key_tile: Any, kv_head: Any, batch: Any, first: Any, trips: 
 def place_of(b: Block, number: Any) -> Work:
     """The work tile of that number. Heads are walked in sections; within one, the first keys of all its heads come first: under a causal
     mask most rows see them. Then the last keys of all heads, which few rows see, come as the rest of the forward's do, in sections of
-    their own (`twill.emit.tiles.work.place_of`).
+    their own (`twill.emit.tiles.work.place_of`). Where additions to dQ are ordered, the last keys of a head come first.
     """
     section, base, tiles = b.section, cutlass.Int32(0), b.key_tiles
-    if b.causal:
+    if b.causal and not b.ordered:
         long_tiles = (b.key_tiles - b.short_tiles) * b.heads_in_all
         short = number >= long_tiles
         number = cutlass.Int32(cutlass.select_(short, number - long_tiles, number))
@@ -88,8 +88,10 @@ def place_of(b: Block, number: Any) -> Work:
     span = section * tiles
     behind = number // span
     within = number - behind * span
-    width = cutlass.min(section, b.heads_in_all - behind * section) if b.causal else 1
+    width = cutlass.min(section, b.heads_in_all - behind * section) if b.causal or b.ordered else 1
     key_tile = base + within // width
+    if b.causal and b.ordered:
+        key_tile = tiles - 1 - key_tile
     head_in_all = behind * section + within % width
     batch = head_in_all // b.kv_heads
     first, count, masked = _span(b, key_tile)

@@ -8,11 +8,12 @@ from twill.emit.sm90.backward.tiles.elementwise import convert, dscore, exp2, re
 from twill.emit.sm90.backward.tiles.epilogue import finish_dk, finish_dv, stored
 from twill.emit.sm90.backward.tiles.fragments import begin_work, dk, dq, dv, scores
 from twill.emit.sm90.backward.tiles.mma import mma_dk, mma_dp, mma_dq, mma_dv, mma_qk, wait_mma
-from twill.emit.sm90.backward.tiles.reduction import reduce_add, reductions_read, stage_dq
+from twill.emit.sm90.backward.tiles.reduction import reduce_add, reductions_over, reductions_read, stage_dq
 from twill.emit.sm90.backward.tiles.settled import settle
 from twill.emit.tiles.backward.before_and_after import postprocess, preprocess
-from twill.emit.tiles.backward.block import Block, Operands, enter, grid, operands, workspace_floats
+from twill.emit.tiles.backward.block import Block, Operands, enter, grid, operands, smem_bytes, workspace_words
 from twill.emit.tiles.backward.loads import load_do, load_keys, load_q, loader, prefetch
+from twill.emit.tiles.backward.ordered import count_work, counting, keep_turns
 from twill.emit.tiles.backward.work import announce, locate
 from twill.emit.tiles.barriers import (
     NamedBarrier,
@@ -26,15 +27,15 @@ from twill.emit.tiles.barriers import (
     wait_peeked,
     wait_slot,
 )
-from twill.emit.tiles.block import Buffer, smem_bytes
+from twill.emit.tiles.block import Buffer
 from twill.emit.tiles.iteration import advance, begin, start
 from twill.emit.tiles.turns import claim, first, following
 
 __all__ = [
-    "Block", "Buffer", "NamedBarrier", "Operands", "Ring", "RingShape", "Tiles", "advance", "announce", "arrive",
-    "arrive_slot", "begin", "begin_work", "claim", "convert", "dk", "dq", "dscore", "dv", "enter", "exp2", "finish_dk", "finish_dv",
-    "first", "following", "grid", "load_do", "load_keys", "load_q", "loader", "locate", "meet", "mma_dk", "mma_dp", "mma_dq", "mma_dv",
-    "mma_qk", "operands", "peek", "postprocess", "prefetch", "preprocess", "read_dpsum", "read_lse", "reduce_add", "reductions_read",
-    "scores", "settle", "smem_bytes", "stage_dq", "start", "store_ds", "stored", "wait", "wait_mma", "wait_peeked", "wait_slot",
-    "workspace_floats",
+    "Block", "Buffer", "NamedBarrier", "Operands", "Ring", "RingShape", "Tiles", "advance", "announce", "arrive", "arrive_slot", "begin",
+    "begin_work", "claim", "convert", "count_work", "counting", "dk", "dq", "dscore", "dv", "enter", "exp2", "finish_dk", "finish_dv",
+    "first", "following", "grid", "keep_turns", "load_do", "load_keys", "load_q", "loader", "locate", "meet", "mma_dk", "mma_dp", "mma_dq",
+    "mma_dv", "mma_qk", "operands", "peek", "postprocess", "prefetch", "preprocess", "read_dpsum", "read_lse", "reduce_add",
+    "reductions_over", "reductions_read", "scores", "settle", "smem_bytes", "stage_dq", "start", "store_ds", "stored", "wait", "wait_mma",
+    "wait_peeked", "wait_slot", "workspace_words",
 ]  # fmt: skip

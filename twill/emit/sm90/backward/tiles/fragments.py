@@ -68,11 +68,12 @@ class Accumulator:
 
 @dataclass(frozen=True, eq=False)
 class Gradient:
-    """A part of dQ or dQ^T, and its operands of each sub-tile of keys."""
+    """A part of dQ or dQ^T, and its operands of each sub-tile of keys; the role adds ``others`` to global memory too."""
 
     block: Block
     work: Any
     part: int
+    others: int
     thread: Any
     meeting: NamedBarrier
     operands: tuple[tuple[Any, Any], ...]
@@ -157,8 +158,8 @@ def dk(b: Block, subtile: int, meeting: str) -> Accumulator:
     return _accumulator(b, subtile, meeting, dk_mma(b), "Q", b.tiles.columns)
 
 
-def dq(b: Block, part: int, meeting: str) -> Gradient:
-    """A part of dQ, not yet at work."""
+def dq(b: Block, part: int, meeting: str, others: int = 0) -> Gradient:
+    """A part of dQ, not yet at work; ``others`` are there beside it in the same role."""
     t, mma, thread = b.tiles, dq_mma(b), _thread()
     mine, (rows, columns) = mma.get_slice(thread), t.dq_shape
     k = turned(b.smem["K"])
@@ -173,7 +174,7 @@ def dq(b: Block, part: int, meeting: str) -> Gradient:
             operands.append((a, mma.make_fragment_B(mine.partition_B(ds))))
     made = cute.make_rmem_tensor(mma.partition_shape_C((rows, columns)), cutlass.Float32)
     name = "dQ" if t.parts == 1 else f"dQ_{LETTERS[part]}"
-    return Gradient(b, None, part, thread, b.rings[meeting], tuple(operands), made, b.smem[name])
+    return Gradient(b, None, part, others, thread, b.rings[meeting], tuple(operands), made, b.smem[name])
 
 
 def begin_work(x: Any, work: Work) -> Any:
