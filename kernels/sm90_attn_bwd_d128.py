@@ -67,7 +67,7 @@ BARRIERS = {
 @cute.jit
 def keys(block: cutlass.Constexpr) -> None:
     """1 warp beside those of the schedule: shares out work tiles and loads their keys and values."""
-    turn = tiles.start((1, 2))
+    turn = tiles.start_turns(block)
     tiles.prefetch(block)
     number = tiles.claim(block)
     tiles.announce(block, turn, number)
@@ -81,7 +81,7 @@ def keys(block: cutlass.Constexpr) -> None:
 @cute.jit
 def count_dq(block: cutlass.Constexpr) -> None:
     """1 warp beside those of the schedule: says of additions to dQ that they are over, to blocks whose turn is next."""
-    turn, over = tiles.start((1, 2)), tiles.counting()
+    turn, over = tiles.start_turns(block), tiles.counting()
     number = tiles.first(block, turn)
     while number < block.work_tiles:
         tiles.count_work(block, turn, number, over)
@@ -91,7 +91,7 @@ def count_dq(block: cutlass.Constexpr) -> None:
 @cute.jit
 def order_dq(block: cutlass.Constexpr) -> None:
     """1 warp beside those of the schedule: lets additions to dQ go when their turn has come."""
-    turn, over = tiles.start((1, 2)), tiles.counting()
+    turn, over = tiles.start_turns(block), tiles.counting()
     number = tiles.first(block, turn)
     while number < block.work_tiles:
         tiles.keep_turns(block, turn, number, over)
@@ -188,7 +188,7 @@ def stage_dq1_work(
 @cute.jit
 def stage_dq1(block: cutlass.Constexpr) -> None:
     """4 warps; sub-tile a; the schedule asks for 240 registers a thread."""
-    i, turn = tiles.start((1, 2, 3), peeked=("Q_full", "dO_full", "dS_b_full")), tiles.start((1, 2))
+    i, turn = tiles.start((1, 2, 3), peeked=("Q_full", "dO_full", "dS_b_full")), tiles.start_turns(block)
     scores_a = tiles.scores(block, subtile=0, meeting="stage_dq1")
     dv_a = tiles.dv(block, subtile=0, meeting="stage_dq1")
     dk_a = tiles.dk(block, subtile=0, meeting="stage_dq1")
@@ -291,7 +291,7 @@ def stage_dq2_work(
 @cute.jit
 def stage_dq2(block: cutlass.Constexpr) -> None:
     """4 warps; sub-tile b; the schedule asks for 240 registers a thread."""
-    i, turn = tiles.start((1, 2, 3), peeked=("dS_a_full", "Q_full", "dO_full")), tiles.start((1, 2))
+    i, turn = tiles.start((1, 2, 3), peeked=("dS_a_full", "Q_full", "dO_full")), tiles.start_turns(block)
     scores_b = tiles.scores(block, subtile=1, meeting="stage_dq2")
     dv_b = tiles.dv(block, subtile=1, meeting="stage_dq2")
     dk_b = tiles.dk(block, subtile=1, meeting="stage_dq2")
@@ -326,7 +326,7 @@ def load_work(
 @cute.jit
 def load(block: cutlass.Constexpr) -> None:
     """1 warp; the schedule asks for 24 registers a thread."""
-    i, turn = tiles.start((1, 2, 3)), tiles.start((1, 2))
+    i, turn = tiles.start((1, 2, 3)), tiles.start_turns(block)
     number = tiles.first(block, turn)
     while number < block.work_tiles:
         load_work(block, i, turn, number)

@@ -70,7 +70,7 @@ BARRIERS = {
 @cute.jit
 def keys(block: cutlass.Constexpr) -> None:
     """1 warp beside those of the schedule: shares out work tiles and loads their keys and values."""
-    turn = tiles.start((1, 2))
+    turn = tiles.start_turns(block)
     tiles.prefetch(block)
     number = tiles.claim(block)
     tiles.announce(block, turn, number)
@@ -84,7 +84,7 @@ def keys(block: cutlass.Constexpr) -> None:
 @cute.jit
 def count_dq(block: cutlass.Constexpr) -> None:
     """1 warp beside those of the schedule: says of additions to dQ that they are over, to blocks whose turn is next."""
-    turn, over = tiles.start((1, 2)), tiles.counting()
+    turn, over = tiles.start_turns(block), tiles.counting()
     number = tiles.first(block, turn)
     while number < block.work_tiles:
         tiles.count_work(block, turn, number, over)
@@ -94,7 +94,7 @@ def count_dq(block: cutlass.Constexpr) -> None:
 @cute.jit
 def order_dq(block: cutlass.Constexpr) -> None:
     """1 warp beside those of the schedule: lets additions to dQ go when their turn has come."""
-    turn, over = tiles.start((1, 2)), tiles.counting()
+    turn, over = tiles.start_turns(block), tiles.counting()
     number = tiles.first(block, turn)
     while number < block.work_tiles:
         tiles.keep_turns(block, turn, number, over)
@@ -153,7 +153,7 @@ def softmax_a_work(
 @cute.jit
 def softmax_a(block: cutlass.Constexpr) -> None:
     """4 warps; sub-tile a; the schedule asks for 192 registers a thread."""
-    i, turn = tiles.start((1, 5, 6), peeked=("Q_full", "dO_full")), tiles.start((1, 2))
+    i, turn = tiles.start((1, 5, 6), peeked=("Q_full", "dO_full")), tiles.start_turns(block)
     scores_a = tiles.scores(block, subtile=0, meeting="softmax_a")
     dv_a = tiles.dv(block, subtile=0, meeting="softmax_a")
     dk_a = tiles.dk(block, subtile=0, meeting="softmax_a")
@@ -216,7 +216,7 @@ def softmax_b_work(
 @cute.jit
 def softmax_b(block: cutlass.Constexpr) -> None:
     """4 warps; sub-tile b; the schedule asks for 208 registers a thread."""
-    i, turn = tiles.start((1, 5, 6), peeked=("Q_full", "dO_full")), tiles.start((1, 2))
+    i, turn = tiles.start((1, 5, 6), peeked=("Q_full", "dO_full")), tiles.start_turns(block)
     scores_b = tiles.scores(block, subtile=1, meeting="softmax_b")
     dv_b = tiles.dv(block, subtile=1, meeting="softmax_b")
     dk_b = tiles.dk(block, subtile=1, meeting="softmax_b")
@@ -260,7 +260,7 @@ def stage_dq_work(
 @cute.jit
 def stage_dq(block: cutlass.Constexpr) -> None:
     """4 warps; the schedule asks for 80 registers a thread."""
-    i, turn = tiles.start((1, 5, 6), peeked=("dS_a_full", "dS_b_full")), tiles.start((1, 2))
+    i, turn = tiles.start((1, 5, 6), peeked=("dS_a_full", "dS_b_full")), tiles.start_turns(block)
     dq = tiles.dq(block, part=0, meeting="stage_dq")
     number = tiles.first(block, turn)
     while number < block.work_tiles:
@@ -293,7 +293,7 @@ def load_work(
 @cute.jit
 def load(block: cutlass.Constexpr) -> None:
     """1 warp; the schedule asks for 24 registers a thread."""
-    i, turn = tiles.start((1, 5, 6)), tiles.start((1, 2))
+    i, turn = tiles.start((1, 5, 6)), tiles.start_turns(block)
     number = tiles.first(block, turn)
     while number < block.work_tiles:
         load_work(block, i, turn, number)

@@ -55,6 +55,7 @@ class Wording(ABC):
     around : what the barriers around the loop are for, behind "around the loop: ".
     order : what an op of i - 1 belongs to.
     helped : the argument of the kernel where that has to be true for the helpers to be there.
+    turns : the call that begins to count work tiles.
     """
 
     graph: str
@@ -66,6 +67,7 @@ class Wording(ABC):
     around: str
     order: str
     helped: str = ""
+    turns: str = "tiles.start((1, 2))"
 
     @property
     def helpers(self) -> Sequence[Helper]:

@@ -114,7 +114,7 @@ def _frame_text(plan: Plan) -> Iterator[str]:
     yield "@cute.jit"
     yield f"def {wording.frame}(block: cutlass.Constexpr) -> None:"
     yield f'    """1 warp beside those of the schedule: shares out work tiles and loads their {wording.stays}."""'
-    yield "    turn = tiles.start((1, 2))"
+    yield f"    turn = {wording.turns}"
     yield "    tiles.prefetch(block)"
     yield "    number = tiles.claim(block)"
     yield "    tiles.announce(block, turn, number)"

@@ -32,6 +32,7 @@ class RolePrinter(ABC):
         self.first_barrier, self.o_is_q = plan.launch.first_barrier, plan.launch.o_offset is None
         self.executes = frozenset(self.request.kinds[x.op] for x in self.role.body if isinstance(x, Execute))
         self.loads = "tma_load" in self.executes
+        self.turns = plan.architecture.wording.turns
         self.masked_by, self.masks_one = plan.architecture.wording.masked_by, plan.architecture.wording.masks_one
         self.peeked = _peeked(self.expansion.steady) if self.looks_ahead else ()
 
@@ -184,7 +185,7 @@ class RolePrinter(ABC):
         yield f'    """{_describe(family)}"""'
         names = [f'"{name}"' for name in self.peeked]
         peeked = f", peeked={_tuple(names)}" if names else ""
-        yield f"    i, turn = tiles.start({_depths(self.program)}{peeked}), tiles.start((1, 2))"
+        yield f"    i, turn = tiles.start({_depths(self.program)}{peeked}), {self.turns}"
         for name, call in self.fragments():
             yield f"    {name} = {call}"
 

@@ -10,13 +10,16 @@ from twill.emit.printer import launch_lines
 __all__ = ["BACKWARD"]
 
 
+TURNS = "tiles.start_turns(block)"
+
+
 def _of_order(name: str, call: str, does: str) -> Helper:
     """A warp that keeps the order of additions to dQ."""
     return Helper(
         name,
         (
             f'"""1 warp beside those of the schedule: {does}."""',
-            "turn, over = tiles.start((1, 2)), tiles.counting()",
+            f"turn, over = {TURNS}, tiles.counting()",
             "number = tiles.first(block, turn)",
             "while number < block.work_tiles:",
             f"    tiles.{call}(block, turn, number, over)",
@@ -41,6 +44,7 @@ class _Backward(Wording):
     around = "keys and values, the number of the next work tile, and where warps meet"
     order = "queries"
     helped = "deterministic"
+    turns = TURNS
 
     @property
     def helpers(self) -> Sequence[Helper]:

@@ -12,7 +12,7 @@ from typing import Any
 import cutlass
 import cutlass.cute as cute
 
-__all__ = ["Iteration", "advance", "begin", "here", "index_of", "place", "start"]
+__all__ = ["Iteration", "advance", "begin", "here", "index_of", "place", "start", "start_counted"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +21,7 @@ class Iteration:
 
     ``state`` holds the number of the iteration within the work tile, then slot and parity for each of ``depths``; these two go on
     from tile to tile. With ``toggles`` a ring of two goes on by flipping bits: two instructions instead of a comparison and two choices.
+    With ``divides`` it holds the number alone, which then goes on too: slot and parity are bits of it, as all depths are powers of two.
     """
 
     state: Any
@@ -29,12 +30,20 @@ class Iteration:
     answers: Any = None
     offset: int = 0
     toggles: bool = False
+    divides: bool = False
 
     def __add__(self, by: int) -> Iteration:
         return replace(self, offset=self.offset + by)
 
     def __sub__(self, by: int) -> Iteration:
         return self + -by
+
+
+def start_counted() -> Iteration:
+    """Turn 0 of the rings of one and two slots around the loop, in a single register instead of five."""
+    made = Iteration(cute.make_rmem_tensor(1, cutlass.Int32), (), divides=True)
+    made.state[0] = cutlass.Int32(0)
+    return made
 
 
 def start(depths: tuple[int, ...], peeked: tuple[str, ...] = (), toggles: bool = False) -> Iteration:
@@ -70,6 +79,9 @@ def index_of(i: Iteration) -> Any:
 def place(i: Iteration, depth: int) -> tuple[Any, Any]:
     """Slot and parity of an iteration's completion in a ring of ``depth`` slots. Those before the first have parity 1, as a fresh
     mbarrier's preceding phase has."""
+    if i.divides:
+        number = index_of(i)
+        return number & (depth - 1), number >> (depth.bit_length() - 1) & 1
     turns, ahead = divmod(i.offset, depth)
     at = 1 + 2 * i.depths.index(depth)
     slot, parity = i.state[at], i.state[at + 1]

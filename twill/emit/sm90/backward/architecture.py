@@ -57,7 +57,7 @@ class _HopperBackward(Architecture):
             raise EmitError("parts of dQ that divide its columns cannot be emitted yet", "solve the graph with --set dq_parts=1")
         if len(released_by_own_reduction(program, request)) != request.parts:
             text = "a part of dQ is staged by one role and added by another: nobody could say when that is over"
-            raise EmitError(text, "solve it with other --groups")
+            raise EmitError(text, "solve it with --registers 216 or another limit, or other --groups")
         if request.parts > MOST_PARTS:
             raise EmitError(f"dQ has {request.parts} parts; up to {MOST_PARTS} are counted", "solve it with fewer --set dq_parts")
         for role in program.roles:

@@ -19,13 +19,20 @@ import cutlass.cute as cute
 from twill.emit.tiles.backward.atomics import add, wait_for_count, wait_for_turn
 from twill.emit.tiles.backward.block import Block, turn_ring
 from twill.emit.tiles.backward.work import Work, locate
+from twill.emit.tiles.iteration import Iteration, start, start_counted
 
-__all__ = ["Count", "count_work", "counting", "keep_turns"]
+__all__ = ["Count", "count_work", "counting", "keep_turns", "start_turns"]
 
 POLL_NS = 20
 """Between two looks at SMEM."""
 TURN_NS = 50
 """Between two looks at global memory."""
+
+
+def start_turns(b: Block) -> Iteration:
+    """Work tile 0 of a block. With additions in order, roles wait for one thing more and no register is left for slots and parities."""
+    return start_counted() if b.ordered else start((1, 2))
+
 
 Count = Any
 """How many times additions of this block have been seen to be over, in a register."""

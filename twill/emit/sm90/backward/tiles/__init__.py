@@ -13,7 +13,7 @@ from twill.emit.sm90.backward.tiles.settled import settle
 from twill.emit.tiles.backward.before_and_after import postprocess, preprocess
 from twill.emit.tiles.backward.block import Block, Operands, enter, grid, operands, smem_bytes, workspace_words
 from twill.emit.tiles.backward.loads import load_do, load_keys, load_q, loader, prefetch
-from twill.emit.tiles.backward.ordered import count_work, counting, keep_turns
+from twill.emit.tiles.backward.ordered import count_work, counting, keep_turns, start_turns
 from twill.emit.tiles.backward.work import announce, locate
 from twill.emit.tiles.barriers import (
     NamedBarrier,
@@ -36,6 +36,6 @@ __all__ = [
     "begin_work", "claim", "convert", "count_work", "counting", "dk", "dq", "dscore", "dv", "enter", "exp2", "finish_dk", "finish_dv",
     "first", "following", "grid", "keep_turns", "load_do", "load_keys", "load_q", "loader", "locate", "meet", "mma_dk", "mma_dp", "mma_dq",
     "mma_dv", "mma_qk", "operands", "peek", "postprocess", "prefetch", "preprocess", "read_dpsum", "read_lse", "reduce_add",
-    "reductions_over", "reductions_read", "scores", "settle", "smem_bytes", "stage_dq", "start", "store_ds", "stored", "wait", "wait_mma",
-    "wait_peeked", "wait_slot", "workspace_words",
+    "reductions_over", "reductions_read", "scores", "settle", "smem_bytes", "stage_dq", "start", "start_turns", "store_ds", "stored",
+    "wait", "wait_mma", "wait_peeked", "wait_slot", "workspace_words",
 ]  # fmt: skip
