@@ -18,26 +18,10 @@ ARCHITECTURES = {"sm90": ("sm_90a",), "sm100": ("sm_100a",), "sm103": ("sm_103a"
 BUILT_ON = {"sm103": ("sm100",)}
 """Packages of tile operations that others take operations from."""
 
-ARGUMENTS = frozenset(
-    {
-        "q",
-        "k",
-        "v",
-        "o",
-        "lse",
-        "do",
-        "dq",
-        "dk",
-        "dv",
-        "workspace",
-        "counter",
-        "softmax_scale",
-        "sm_count",
-        "causal",
-        "deterministic",
-        "stream",
-    }
-)
+ARGUMENTS = frozenset((
+    "q", "k", "v", "o", "lse", "do", "dq", "dk", "dv", "workspace", "counter", "softmax_scale", "sm_count", "causal", "deterministic",
+    "stream",
+))  # fmt: skip
 """Parameters of a host function that the build knows how to supply."""
 
 
