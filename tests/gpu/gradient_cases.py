@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from itertools import product
 
-from tests.gpu.cases import HEADS, HOSTILE, KV_HEADS, LAYOUTS, LONG, Case
+from tests.gpu.cases import HEADS, HOSTILE, KV_HEADS, LAYOUTS, LONG, ORDERED, Case
 from twill.bench.shapes import EMPTY_PAIRS, PAIRS
 from twill.build import names
 
@@ -43,9 +43,9 @@ def gradient_cases() -> Iterator[Case]:
         for dtype, causal in product(("bf16", "fp16"), (False, True)):
             for lengths in ((1, 1), (200, 333), (700, 130), (1000, 1100), (2048, 2048)):
                 kv_heads = KV_HEADS[len(str(lengths)) % len(KV_HEADS)]
-                yield Case("gradients", d, dv, dtype, causal, 4, HEADS, kv_heads, *lengths, detail="ordered")
+                yield Case("gradients", d, dv, dtype, causal, 4, HEADS, kv_heads, *lengths, detail=ORDERED)
         for causal in (False, True):
-            yield Case("gradients ordered", d, dv, causal=causal, batch=6, kv_heads=3, seqlen_k=1100, detail="ordered", timeout_s=120.0)
+            yield Case("gradients ordered", d, dv, causal=causal, batch=6, kv_heads=3, seqlen_k=1100, detail=ORDERED, timeout_s=120.0)
             yield Case(
                 "gradients ordered",
                 d,
@@ -55,7 +55,7 @@ def gradient_cases() -> Iterator[Case]:
                 kv_heads=2,
                 seqlen_q=4096,
                 seqlen_k=4096,
-                detail="ordered",
+                detail=ORDERED,
                 timeout_s=120.0,
             )
     for check in ("gradients compiled", "gradients compiled graphs"):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 import twill
-from tests.gpu.cases import Case
+from tests.gpu.cases import ORDERED, Case
 from tests.pytorch.layouts import COPIED, READ_IN_PLACE
 from twill.bench.gradients import judge_gradients
 
@@ -16,8 +16,6 @@ __all__ = ["GRADIENT_CHECKS"]
 
 REPEATS = 200
 ORDERED_REPEATS = 1000
-ORDERED = "ordered"
-"""Detail of cases whose gradients are to be the same to the bit in every run."""
 CLOSE = 2.0**-6
 """Of the largest: what another order of adding up dQ, and rounding, may change in gradients that are not judged themselves."""
 Found = dict[str, object]
@@ -223,7 +221,7 @@ def many_elements(case: Case) -> Found:
 def launch(case: Case) -> Found:
     """Only the kernels, for a tool that watches every access."""
     q, k, v, do = _operands(case)
-    _step(q, k, v, do, case.causal)
+    _step(q, k, v, do, case.causal, ordered=case.detail == ORDERED)
     torch.cuda.synchronize()
     return {}
 

@@ -7,7 +7,7 @@ import shutil
 from dataclasses import dataclass
 from itertools import product
 
-from tests.gpu.cases import HEAD_DIMS, Case
+from tests.gpu.cases import HEAD_DIMS, ORDERED, Case
 from tests.gpu.gradient_cases import head_dims
 from twill.bench.watchdog import Child, Failed
 
@@ -31,10 +31,11 @@ class SanitizerRun:
         return f"sanitizer-{self.tool}{'-gradients' if self.gradients else ''}"
 
     def cases(self) -> list[Case]:
-        """Small, ragged, with shared heads."""
+        """Small, ragged, with shared heads; gradients with and without an order of their additions."""
         check, dims_of_all = ("gradients launch", head_dims()) if self.gradients else ("launch", HEAD_DIMS)
-        combinations = product(dims_of_all, ("bf16", "fp16"), (False, True), PAIRS)
-        return [Case(check, *dims, dtype, causal, 2, 4, 2, *pair, timeout_s=240.0) for dims, dtype, causal, pair in combinations]
+        details = ("", ORDERED) if self.gradients else ("",)
+        combinations = product(dims_of_all, ("bf16", "fp16"), (False, True), PAIRS, details)
+        return [Case(check, *dims, dtype, causal, 2, 4, 2, *pair, how, timeout_s=240.0) for dims, dtype, causal, pair, how in combinations]
 
 
 RUNS = tuple(SanitizerRun(tool, gradients) for gradients in (False, True) for tool in TOOLS)
