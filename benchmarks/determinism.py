@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.markers import write
+from benchmarks import markers
 from twill.bench.rows import BACKWARD_ROWS, Row
 
 __all__ = ["main", "table"]
@@ -62,20 +62,18 @@ def measure(pattern: str, rounds: int, burst_ms: float, budget_s: float) -> dict
 
 def table(found: Mapping[str, Any]) -> str:
     """Both rates and their ratio, and the geometric mean of ratios."""
-    lines = ["| head dim | S | mask | batch x heads | default | deterministic | of the default |", "|---|---|---|---|---|---|---|"]
-    ratios = []
+    rows, ratios = list[Sequence[object]](), list[float]()
     for one in found["rows"]:
         row = Row(**one["row"])
         rate = {way: row.flops / statistics.median(ms) / 1e9 for way, ms in one["ms"].items()}
         ratios.append(rate[WAYS[1]] / rate[WAYS[0]])
         mask = "causal" if row.causal else "no"
-        shape = f"{row.head_dim} | {row.seqlen} | {mask} | {row.batch} x {row.heads}"
-        lines.append(f"| {shape} | {rate[WAYS[0]]:.0f} | {rate[WAYS[1]]:.0f} | {ratios[-1]:.3f} |")
+        shape = (row.head_dim, row.seqlen, mask, f"{row.batch} x {row.heads}")
+        rows.append((*shape, *(f"{rate[way]:.0f}" for way in WAYS), f"{ratios[-1]:.3f}"))
     mean = math.exp(statistics.fmean(map(math.log, ratios)))
     head = f"{found['device']}, torch {found['torch']}, bf16. TFLOP/s, median of bursts that took turns."
-    return "\n".join(
-        [head, "", *lines, "", f"Geometric mean of the ratios over {len(ratios)} rows: {mean:.3f}; the least is {min(ratios):.3f}."]
-    )
+    listed = markers.table(("head dim", "S", "mask", "batch x heads", *WAYS, "of the default"), rows)
+    return f"{head}\n\n{listed}\n\nGeometric mean of the ratios over {len(ratios)} rows: {mean:.3f}; the least is {min(ratios):.3f}."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -100,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     sys.stdout.write(table(found) + "\n")
     if given.write:
-        return write(RESULTS, {"determinism": table(found)}, check=False)
+        return markers.write(RESULTS, {"determinism": table(found)}, check=False)
     return 0
 
 

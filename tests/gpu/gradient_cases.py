@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 
 from tests.gpu.cases import HEADS, HOSTILE, KV_HEADS, LAYOUTS, LONG, ORDERED, Case
@@ -46,18 +47,8 @@ def gradient_cases() -> Iterator[Case]:
                 yield Case("gradients", d, dv, dtype, causal, 4, HEADS, kv_heads, *lengths, detail=ORDERED)
         for causal in (False, True):
             yield Case("gradients ordered", d, dv, causal=causal, batch=6, kv_heads=3, seqlen_k=1100, detail=ORDERED, timeout_s=120.0)
-            yield Case(
-                "gradients ordered",
-                d,
-                dv,
-                causal=causal,
-                heads=2,
-                kv_heads=2,
-                seqlen_q=4096,
-                seqlen_k=4096,
-                detail=ORDERED,
-                timeout_s=120.0,
-            )
+            long = Case("gradients ordered", d, dv, causal=causal, heads=2, kv_heads=2, seqlen_q=4096, seqlen_k=4096, timeout_s=120.0)
+            yield replace(long, detail=ORDERED)
     for check in ("gradients compiled", "gradients compiled graphs"):
         yield Case(check, *head_dims()[0], causal=True, timeout_s=240.0)
     d, dv = head_dims()[0]

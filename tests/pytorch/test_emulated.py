@@ -19,7 +19,7 @@ import torch
 
 import twill
 from tests.gpu import checks
-from tests.gpu.cases import Case
+from tests.gpu.cases import ORDERED, Case
 from tests.gpu.checks import CHECKS, operands
 from tests.pytorch.emulated import MISSING, Emulated, EmulatedBackward
 from tests.pytorch.layouts import COPIED, READ_IN_PLACE
@@ -109,7 +109,7 @@ def test_gradients(gpu: None, lengths: tuple[int, int]) -> None:
 @pytest.mark.parametrize("lengths", [(70, 150), (150, 70)])
 def test_deterministic_gradients(gpu: None, lengths: tuple[int, int]) -> None:
     """From autograd down: right, and the same bits under each of the schedulers that take turns."""
-    case = replace(D96, seqlen_q=lengths[0], seqlen_k=lengths[1], detail="ordered")
+    case = replace(D96, seqlen_q=lengths[0], seqlen_k=lengths[1], detail=ORDERED)
     CHECKS["gradients"](case)
     q, k, v = (x.requires_grad_() for x in operands(case))
     o = twill.attention(q, k, v, causal=True, deterministic=True)
